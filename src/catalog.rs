@@ -1,0 +1,116 @@
+//! What the operator has set up, resolved: backends, model aliases and their targets.
+//!
+//! Nothing here is unresolved: a name that could not be found never gets past the configuration.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::{Authority, Scheme};
+use http::{HeaderName, HeaderValue};
+use secrecy::SecretString;
+
+use crate::dialect::table::{BackendKind, Capabilities};
+
+/// Every alias that a caller may name, with the targets behind it.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Aliases by the name that clients put in `model`.
+    pub aliases: BTreeMap<String, Arc<Alias>>,
+    /// The alias `*`: where any other name goes, under its own name.
+    pub fallback: Option<Arc<Alias>>,
+}
+
+impl Catalog {
+    /// The alias that serves `model`, or none where the operator offers nothing under that name.
+    pub fn alias(&self, model: &str) -> Option<&Arc<Alias>> {
+        self.aliases.get(model).or(self.fallback.as_ref())
+    }
+}
+
+/// A model alias: the name that clients use, and the targets tried in order.
+#[derive(Debug)]
+pub struct Alias {
+    /// The name as configured; `*` for the fallback. Metrics are labelled with it, never with a caller's invention.
+    pub name: String,
+    /// Where requests go, first to last. Never empty.
+    pub targets: Vec<Target>,
+    /// Upstream calls that one request may cost, all targets and attempts together.
+    pub upstream_calls_max: u32,
+}
+
+/// One place that a request can be sent to.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The provider endpoint.
+    pub backend: Arc<Backend>,
+    /// The model's name there; none means the caller's own name.
+    pub model: Option<String>,
+}
+
+/// One upstream provider endpoint.
+#[derive(Debug)]
+pub struct Backend {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its wire format and manners.
+    pub kind: BackendKind,
+    /// Where it is; none for the demo backend, which lives in the binary.
+    pub base: Option<BaseUrl>,
+    /// Whose key is sent.
+    pub credentials: Credentials,
+    /// Headers added to every request, after the client's.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// How long each phase of a call may take.
+    pub timeouts: Timeouts,
+    /// Calls under way at once; more of them wait, within the deadline.
+    pub concurrency: usize,
+    /// What it can do.
+    pub capabilities: Capabilities,
+}
+
+/// Whose key goes to a backend.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    /// No key at all.
+    None,
+    /// The operator's key, as a bearer token.
+    Operator(SecretString),
+    /// The caller's own `authorization`, unchanged (`auth: passthrough`).
+    Caller,
+}
+
+/// A provider's address, up to and with its version path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseUrl {
+    /// `http` or `https`.
+    pub scheme: Scheme,
+    /// Host and port.
+    pub authority: Authority,
+    /// The path with no slash at its end, for example `/v1`.
+    pub path: String,
+}
+
+/// How long each phase of a call to a backend may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until the connection stands, TLS included.
+    pub connect: Duration,
+    /// From the request's last byte to the first byte of the answer's head.
+    pub first_byte: Duration,
+    /// Between two pieces of the answer's body.
+    pub idle: Duration,
+    /// For all attempts of one request together.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(2),
+            first_byte: Duration::from_secs(60),
+            idle: Duration::from_secs(30),
+            total: Duration::from_secs(600),
+        }
+    }
+}

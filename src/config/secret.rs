@@ -1,0 +1,209 @@
+//! What must not be shown: the values of secret members, and whatever looks like a key.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::config::expand;
+use crate::config::nearest;
+use crate::config::tree::Content;
+use crate::config::tree::Node;
+
+/// Names of members whose values are secret, folded; a name near to one of them counts, for it may be misspelt.
+const SECRET_NAMES: [&str; 9] =
+    ["apikey", "token", "secret", "password", "passwd", "authorization", "credential", "bearer", "cookie"];
+
+/// How keys of well-known providers start.
+const KEY_STARTS: [&str; 24] = [
+    "sk-", "sk_", "pk-", "pk_", "rk_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AIza", "AKIA",
+    "ASIA", "eyJ", "gsk_", "hf_", "r8_", "xai-", "ya29.", "nvapi-", "pplx-", "fw_",
+];
+
+/// Whether a member of this name, or of a name that it may be meant to be, holds a secret.
+pub(super) fn is_secret_name(name: &str) -> bool {
+    let name = nearest::folded(name);
+    name == "key"
+        || SECRET_NAMES.iter().any(|secret| {
+            let slips = if secret.len() > 5 { 2 } else { 1 };
+            name.contains(secret) || nearest::distance(&name, secret) <= slips
+        })
+}
+
+/// Whether a word looks like a key: by its start, or long and made of letters and digits.
+pub(super) fn looks_like_key(word: &str) -> bool {
+    let known = KEY_STARTS.iter().any(|start| word.len() >= start.len() + 4 && word.starts_with(start));
+    let mixed = word.bytes().any(|b| b.is_ascii_digit()) && word.bytes().any(|b| b.is_ascii_alphabetic());
+    known || (word.len() >= 32 && mixed && !word.contains('.'))
+}
+
+/// A word of the user's for a message: itself, or a mask where it looks like a key.
+pub(super) fn word(text: &str) -> String {
+    let mut shown = String::new();
+    let masks = in_text(text, None);
+    for (at, c) in text.char_indices() {
+        match masks.iter().find(|mask| mask.contains(&at)) {
+            Some(mask) if mask.start == at => shown.push_str("***"),
+            Some(_) => {}
+            None if c.is_control() => shown.push('\u{fffd}'),
+            None => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Spans of a line to mask for their looks alone: keys, what follows `Bearer`, users and queries of URLs, and a comment
+/// (from `comment` on) that speaks of secrets.
+pub(super) fn in_text(line: &str, comment: Option<usize>) -> Vec<Range<usize>> {
+    let mut masks = Vec::new();
+    let mut after_scheme = false;
+    for span in words(line) {
+        let text = line.get(span.clone()).unwrap_or_default();
+        if after_scheme || looks_like_key(text) {
+            masks.push(span);
+        }
+        after_scheme = text.eq_ignore_ascii_case("bearer") || text.eq_ignore_ascii_case("basic");
+    }
+    masks.extend(in_urls(line, 0));
+    if let Some(start) = comment {
+        let text = line.get(start..).unwrap_or_default();
+        if words(text).any(|span| is_secret_name(text.get(span).unwrap_or_default())) {
+            masks.push(start + 1..line.len());
+        }
+    }
+    masks
+}
+
+/// Spans of a line to mask where nothing is known of its structure: every word but the given ones, and all that follows
+/// a secret name.
+pub(super) fn all_but(line: &str, shown: &HashSet<String>) -> Vec<Range<usize>> {
+    let mut masks = Vec::new();
+    for span in words(line) {
+        let text = line.get(span.clone()).unwrap_or_default();
+        if is_secret_name(text) && shown.contains(text) {
+            let rest = line.get(span.end..).unwrap_or_default();
+            let gap = rest.len() - rest.trim_start_matches(['"', '\'', ':', ' ', '=']).len();
+            masks.push(span.end + gap..line.len());
+            break;
+        }
+        if !shown.contains(text) {
+            masks.push(span);
+        }
+    }
+    masks
+}
+
+/// Words: runs of what is neither white space, nor a sign that YAML or a URL gives a meaning to.
+fn words(line: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+    let in_word = |c: char| !c.is_whitespace() && !"[]{}(),:;\"'#&*!|>%@`=/?<$\\".contains(c);
+    let mut rest = 0;
+    std::iter::from_fn(move || {
+        let start = rest + line.get(rest..)?.find(in_word)?;
+        let tail = line.get(start..)?;
+        let end = start + tail.find(|c| !in_word(c)).unwrap_or(tail.len());
+        rest = end;
+        Some(start..end)
+    })
+}
+
+/// Spans of users (`user:password@`) and queries in the URLs of a text, moved by `offset`.
+fn in_urls(text: &str, offset: usize) -> Vec<Range<usize>> {
+    let mut masks = Vec::new();
+    for (at, _) in text.match_indices("://") {
+        let start = at + 3;
+        let tail = text.get(start..).unwrap_or_default();
+        let end = start + tail.find(|c: char| c.is_whitespace() || "\"'<>".contains(c)).unwrap_or(tail.len());
+        let url = text.get(start..end).unwrap_or_default();
+        if let Some(user) = url.rfind('@') {
+            masks.push(offset + start..offset + start + user);
+        }
+        if let Some(query) = url.find('?') {
+            masks.push(offset + start + query + 1..offset + end);
+        }
+    }
+    masks
+}
+
+/// Spans of a tree's secrets, and of its scalars.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Bytes of the text that hold secrets.
+    pub(super) secrets: Vec<Range<usize>>,
+    /// Bytes of the text that hold scalars.
+    pub(super) scalars: Vec<Range<usize>>,
+}
+
+impl Found {
+    /// Walks a tree.
+    pub(super) fn of(root: &Node, text: &str) -> Self {
+        let mut found = Self::default();
+        found.walk(root, text, false);
+        found
+    }
+
+    fn walk(&mut self, node: &Node, text: &str, secret: bool) {
+        let scalar = match &node.content {
+            Content::List(items) => return items.iter().for_each(|item| self.walk(item, text, secret)),
+            Content::Map(entries) => {
+                for entry in entries {
+                    self.scalars.push(entry.key_span.clone());
+                    if secret {
+                        self.secrets.push(entry.key_span.clone());
+                    }
+                    self.member(&entry.key, &entry.node, text, secret);
+                }
+                return;
+            }
+            Content::Text { value, .. } => value,
+            Content::Nothing => return,
+            Content::Bool(_) | Content::Number(_) => "",
+        };
+        self.scalars.push(node.origin.clone());
+        let raw = text.get(node.origin.clone()).unwrap_or_default();
+        if secret && !expand::is_bare_reference(raw) {
+            self.secrets.push(node.origin.clone());
+        }
+        let url = raw.contains("://") || scalar.contains("://");
+        if url && (scalar.contains('@') || scalar.contains('?')) && !raw.contains("${") {
+            let masks = in_urls(raw, node.origin.start);
+            let whole = masks.is_empty() || raw.contains(['\n', '\\']);
+            self.secrets.extend(if whole { vec![node.origin.clone()] } else { masks });
+        }
+    }
+
+    fn member(&mut self, key: &str, node: &Node, text: &str, secret: bool) {
+        let raw = text.get(node.origin.clone()).unwrap_or_default();
+        match &node.content {
+            // Names of headers are shown, so that an error can speak of one; a name that is none may be more than a name.
+            Content::Map(headers) if key == "headers" => {
+                for header in headers {
+                    self.scalars.push(header.key_span.clone());
+                    if http::HeaderName::try_from(header.key.as_str()).is_err() {
+                        self.secrets.push(header.key_span.clone());
+                    }
+                    self.walk(&header.node, text, true);
+                }
+            }
+            Content::List(_) if key == "headers" => self.walk(node, text, true),
+            // Anything else here is most likely a key in the wrong place.
+            Content::Text { value, .. } if key == "credentials" => self.walk(node, text, secret || value != "caller"),
+            // An address without a scheme is not found by its looks.
+            Content::Text { value, .. } if matches!(key, "base_url" | "url" | "proxy" | "otlp") && !raw.contains("://") => {
+                self.walk(node, text, secret || value.contains('@'));
+            }
+            _ => self.walk(node, text, secret || is_secret_name(key)),
+        }
+    }
+}
+
+/// Spans sorted, those that touch made one.
+pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    spans.retain(|span| !span.is_empty());
+    spans.sort_by_key(|span| span.start);
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => merged.push(span),
+        }
+    }
+    merged
+}
