@@ -1,10 +1,10 @@
 //! References in values: `${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}`.
 
 use std::io::Read;
-use std::ops::Range;
 use std::path::Path;
 
 use crate::config::problem::Problems;
+use crate::config::secret;
 use crate::config::tree::Content;
 use crate::config::tree::Node;
 
@@ -30,16 +30,12 @@ pub(super) fn expand(node: &mut Node, world: &World<'_>, problems: &mut Problems
         Content::Text { value, expanded } if value.contains("${") => match text(value, world) {
             Ok(text) => (*value, *expanded) = (text, true),
             Err(messages) => {
-                messages.into_iter().for_each(|message| report(&node.span, message, problems));
+                messages.into_iter().for_each(|message| problems.add(&node.span, message));
                 node.broken = true;
             }
         },
         _ => {}
     }
-}
-
-fn report(span: &Range<usize>, message: String, problems: &mut Problems) {
-    problems.add(span, message);
 }
 
 /// The text with its references expanded once: what they bring in is not looked at again. `$${` stands for `${`.
@@ -107,7 +103,7 @@ fn file(path: &str, folder: &Path) -> Result<String, String> {
     }
     let full = folder.join(path);
     // The path is what the file says, so it may be shown; what is in the file may not.
-    let failed = |what: String| format!("the file `{}` of a reference {what}", super::secret::word(path));
+    let failed = |what: String| format!("the file `{}` of a reference {what}", secret::word(path));
     let open = std::fs::File::open(&full).map_err(|error| failed(format!("cannot be opened: {error}")))?;
     let mut bytes = Vec::new();
     open.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(format!("cannot be read: {error}")))?;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::config::expand;
 use crate::config::nearest;
 use crate::config::tree::Content;
+use crate::config::tree::Entry;
 use crate::config::tree::Node;
 
 /// Names of members whose values are secret, folded; a name near to one of them counts, for it may be misspelt.
@@ -35,6 +36,39 @@ pub(super) fn looks_like_key(word: &str) -> bool {
     known || (word.len() >= 32 && mixed && !word.contains('.'))
 }
 
+/// Whether a text that should be one word names a secret and goes on, as `api_key:hunter2` does, where a space is missing.
+pub(super) fn speaks_of_a_secret(text: &str) -> bool {
+    let mut words = words(text).filter_map(|span| text.get(span));
+    let named = words.clone().any(is_secret_name);
+    named && words.nth(1).is_some()
+}
+
+/// Whether the unknown member `key` may be the rest of a secret, which a comma has cut in two: `{token: one,two}`.
+pub(super) fn is_cut_off(text: &str, entries: &[Entry], key: &str, known: &[&str]) -> bool {
+    let before = entries.iter().take_while(|entry| entry.key != key);
+    let Some(last) = before.filter(|entry| known.contains(&entry.key.as_str()) || is_secret_name(&entry.key)).last() else {
+        return false;
+    };
+    let quoted = text.get(last.node.origin.clone()).is_some_and(|raw| raw.starts_with(['"', '\'']));
+    let end = entries.iter().find(|entry| entry.key == key).map_or(0, |entry| entry.key_span.start);
+    let one_line = text.get(last.key_span.end..end).is_some_and(|between| !between.contains('\n'));
+    is_secret_name(&last.key) && !quoted && one_line
+}
+
+/// The name of a member for a message: itself, or a mask where it is more than a name.
+pub(super) fn name(text: &str) -> String {
+    if is_more_than_a_name(text) { "***".into() } else { word(text) }
+}
+
+/// Whether a text is the name of a header; one that is not may hold the value, too.
+pub(super) fn is_header_name(text: &str) -> bool {
+    http::HeaderName::try_from(text).is_ok()
+}
+
+fn is_more_than_a_name(text: &str) -> bool {
+    speaks_of_a_secret(text) || text.contains(['"', '\'', '\n', '{', '}'])
+}
+
 /// A word of the user's for a message: itself, or a mask where it looks like a key.
 pub(super) fn word(text: &str) -> String {
     let mut shown = String::new();
@@ -58,7 +92,14 @@ pub(super) fn in_text(line: &str, comment: Option<usize>) -> Vec<Range<usize>> {
     for span in words(line) {
         let text = line.get(span.clone()).unwrap_or_default();
         if after_scheme || looks_like_key(text) {
-            masks.push(span);
+            masks.push(span.clone());
+        }
+        // A space is missing: `api_key:hunter2` is one text to YAML.
+        let rest = line.get(span.end..).unwrap_or_default();
+        let glued = rest.strip_prefix([':', '=']).filter(|rest| !rest.starts_with(|c: char| c.is_whitespace()));
+        if let Some(glued) = glued.filter(|glued| !glued.is_empty() && is_secret_name(text)) {
+            let end = glued.find(|c: char| c.is_whitespace() || ",}]".contains(c)).unwrap_or(glued.len());
+            masks.push(span.end + 1..span.end + 1 + end);
         }
         after_scheme = text.eq_ignore_ascii_case("bearer") || text.eq_ignore_ascii_case("basic");
     }
@@ -66,7 +107,8 @@ pub(super) fn in_text(line: &str, comment: Option<usize>) -> Vec<Range<usize>> {
     if let Some(start) = comment {
         let text = line.get(start..).unwrap_or_default();
         if words(text).any(|span| is_secret_name(text.get(span).unwrap_or_default())) {
-            masks.push(start + 1..line.len());
+            let gap = text.len() - text.trim_start_matches(['#', ' ']).len();
+            masks.push(start + gap..line.len());
         }
     }
     masks
@@ -84,7 +126,7 @@ pub(super) fn all_but(line: &str, shown: &HashSet<String>) -> Vec<Range<usize>> 
             masks.push(span.end + gap..line.len());
             break;
         }
-        if !shown.contains(text) {
+        if !shown.contains(text) && text.contains(|c: char| c != '-' && c != '.') {
             masks.push(span);
         }
     }
@@ -92,7 +134,7 @@ pub(super) fn all_but(line: &str, shown: &HashSet<String>) -> Vec<Range<usize>> 
 }
 
 /// Words: runs of what is neither white space, nor a sign that YAML or a URL gives a meaning to.
-fn words(line: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+fn words(line: &str) -> impl Iterator<Item = Range<usize>> + Clone + '_ {
     let in_word = |c: char| !c.is_whitespace() && !"[]{}(),:;\"'#&*!|>%@`=/?<$\\".contains(c);
     let mut rest = 0;
     std::iter::from_fn(move || {
@@ -145,7 +187,7 @@ impl Found {
             Content::Map(entries) => {
                 for entry in entries {
                     self.scalars.push(entry.key_span.clone());
-                    if secret {
+                    if secret || is_more_than_a_name(&entry.key) {
                         self.secrets.push(entry.key_span.clone());
                     }
                     self.member(&entry.key, &entry.node, text, secret);
@@ -158,11 +200,11 @@ impl Found {
         };
         self.scalars.push(node.origin.clone());
         let raw = text.get(node.origin.clone()).unwrap_or_default();
-        if secret && !expand::is_bare_reference(raw) {
+        if (secret || speaks_of_a_secret(scalar)) && !expand::is_bare_reference(raw) {
             self.secrets.push(node.origin.clone());
         }
         let url = raw.contains("://") || scalar.contains("://");
-        if url && (scalar.contains('@') || scalar.contains('?')) && !raw.contains("${") {
+        if url && (scalar.contains('@') || scalar.contains('?')) {
             let masks = in_urls(raw, node.origin.start);
             let whole = masks.is_empty() || raw.contains(['\n', '\\']);
             self.secrets.extend(if whole { vec![node.origin.clone()] } else { masks });
@@ -176,7 +218,7 @@ impl Found {
             Content::Map(headers) if key == "headers" => {
                 for header in headers {
                     self.scalars.push(header.key_span.clone());
-                    if http::HeaderName::try_from(header.key.as_str()).is_err() {
+                    if !is_header_name(&header.key) || matches!(header.node.content, Content::Nothing) {
                         self.secrets.push(header.key_span.clone());
                     }
                     self.walk(&header.node, text, true);

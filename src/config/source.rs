@@ -35,6 +35,14 @@ pub(super) enum Shown {
     Words(HashSet<String>),
 }
 
+/// Adds spans to what is hidden.
+pub(super) fn hide(shown: &mut Shown, mut spans: Vec<Range<usize>>) {
+    if let Shown::But { secrets, .. } = shown {
+        spans.append(secrets);
+        *secrets = secret::merged(spans);
+    }
+}
+
 impl<'t> Source<'t> {
     /// A text, and the name under which errors speak of it.
     pub(super) fn new(name: &'t str, text: &'t str) -> Self {
@@ -50,6 +58,17 @@ impl<'t> Source<'t> {
             place: Some(self.place(offset, shown)),
         };
         ConfigErrors::of(problems.sorted().into_iter().map(error).collect())
+    }
+
+    /// The whole text.
+    pub(super) fn text(&self) -> &'t str {
+        self.text
+    }
+
+    /// `name:line:column` of an offset.
+    pub(super) fn position(&self, offset: usize) -> String {
+        let place = self.place(offset, &Shown::Words(HashSet::new()));
+        format!("{}:{}:{}", self.name, place.line, place.column)
     }
 
     fn place(&self, offset: usize, shown: &Shown) -> Place {
@@ -81,7 +100,10 @@ impl<'t> Source<'t> {
             Shown::But { secrets, scalars } => {
                 let comment = comment(raw, line.start, scalars);
                 let mut masks = secret::in_text(raw, comment);
+                let known = masks.len();
                 masks.extend(within(secrets, line.start, raw));
+                // A ` #` inside of an unquoted secret makes a comment of its rest.
+                masks.extend(comment.filter(|_| masks.len() > known).map(|start| start + 1..raw.len()));
                 masks
             }
             Shown::Words(words) => secret::all_but(raw, words),

@@ -112,6 +112,17 @@ impl Node {
         })
     }
 
+    /// The part at `path`, to change it.
+    pub(super) fn at_mut<S: AsRef<str>>(&mut self, path: &[S]) -> Option<&mut Node> {
+        path.iter().try_fold(self, |node, step| match &mut node.content {
+            Content::List(items) => items.get_mut(step.as_ref().parse::<usize>().ok()?),
+            Content::Map(entries) => {
+                entries.iter_mut().find(|entry| entry.key == step.as_ref()).map(|entry| &mut entry.node)
+            }
+            _ => None,
+        })
+    }
+
     /// The deepest part on the way to `path` that exists.
     pub(super) fn nearest_at<S: AsRef<str>>(&self, path: &[S]) -> &Node {
         (0..=path.len()).rev().filter_map(|end| self.at(path.get(..end)?)).next().unwrap_or(self)

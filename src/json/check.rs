@@ -32,6 +32,27 @@ pub fn skip(text: &[u8], start: usize) -> Result<usize, JsonFault> {
     Machine::<false>::new(text).value(start)
 }
 
+/// How many containers are open at once in `text`, at the most. Meant for text that is known to be JSON.
+pub fn depth(text: &[u8]) -> usize {
+    let (mut at, mut open, mut most) = (0, 0usize, 0usize);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => {
+                at = string::spot(text, at).map_or(text.len(), |spot| spot.after());
+                continue;
+            }
+            b'{' | b'[' => {
+                open += 1;
+                most = most.max(open);
+            }
+            b'}' | b']' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    most
+}
+
 /// The first byte from `at` on that is no JSON white space.
 pub fn white(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\t' | b'\r') = text.get(at) {

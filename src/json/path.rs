@@ -44,6 +44,12 @@ impl Path {
         self
     }
 
+    /// This path and one index more.
+    pub fn index(mut self, index: usize) -> Self {
+        self.0.push(Segment::Index(index));
+        self
+    }
+
     /// Where in `text` the value stands that this path reaches; none where it reaches nothing.
     pub fn locate(&self, text: &[u8]) -> Option<Range<usize>> {
         let mut range = Cursor::new(text).skip().ok()?;

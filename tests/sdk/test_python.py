@@ -95,6 +95,18 @@ def calls(model: str) -> dict:
     return fetch("/calls").get(model, {"calls": 0, "done": 0, "cancelled": 0})
 
 
+def objects_in(text: str) -> list[dict]:
+    """The JSON objects that stand in a text, outermost ones only."""
+    found, start = [], 0
+    while (start := text.find("{", start)) >= 0:
+        try:
+            value, start = json.JSONDecoder().raw_decode(text, start)
+            found.append(value)
+        except ValueError:
+            start += 1
+    return found
+
+
 def tool(name: str = "Weather", strict: bool | None = None) -> dict:
     function = {"name": name, "description": "The forecast for a city.", "parameters": WEATHER_SCHEMA}
     return {"type": "function", "function": function | ({} if strict is None else {"strict": strict})}
@@ -136,7 +148,8 @@ class Case(unittest.TestCase):
         self.assertEqual(detail["outcome"], "rejected")
         self.assertEqual(detail["attempts"], 1)
         self.assertEqual(detail["violations_total"], len(detail["violations"]))
-        self.assertGreaterEqual(detail["violations_total"], 1)
+        if code in ("schema_violation", "tool_violation"):
+            self.assertGreaterEqual(detail["violations_total"], 1)
         for violation in detail["violations"]:
             self.assertTrue(violation["message"])
 
@@ -202,8 +215,7 @@ class Accepted(Case):
         self.assertEqual([m["role"] for m in body["messages"]], ["system", "user"])
         self.assertEqual(body["messages"][1], ASK[1])
         self.assertTrue(body["messages"][0]["content"].startswith("You fill in forms."))
-        schema = json.dumps(body["response_format"]["json_schema"]["schema"], separators=(",", ":"), ensure_ascii=False)
-        self.assertIn(schema, body["messages"][0]["content"], "the schema's own bytes are in the prompt")
+        self.assertIn(body["response_format"]["json_schema"]["schema"], objects_in(body["messages"][0]["content"]))
 
     def test_two_choices(self):
         model = fresh("fenced")

@@ -1,0 +1,242 @@
+//! Whole answers in OpenAI's chat format, with the place of everything that may have to be edited.
+
+use std::ops::Range;
+
+use crate::api::reply::Choice;
+use crate::api::reply::Finish;
+use crate::api::reply::Reply;
+use crate::api::reply::ReplyError;
+use crate::api::reply::ToolCall;
+use crate::api::reply::Usage;
+use crate::json::JsonFault;
+use crate::json::cursor::Begins;
+use crate::json::cursor::Cursor;
+use crate::json::string;
+use crate::json::string::Spot;
+use crate::wire::fault::Reported;
+
+/// A whole answer: what it says, and where in its bytes it says it.
+#[derive(Debug)]
+pub struct WholeReply {
+    /// What it says.
+    pub reply: Reply,
+    /// Where each choice stands, in the order of `reply.choices`.
+    pub places: Vec<ChoicePlace>,
+    /// Where the top-level members stand, each with its key.
+    pub members: Vec<(String, Range<usize>)>,
+}
+
+/// Where the parts of one choice stand in the body.
+#[derive(Debug, Default)]
+pub struct ChoicePlace {
+    /// Members of the choice.
+    pub members: Vec<MemberPlace>,
+    /// Members of its message.
+    pub message: Vec<MemberPlace>,
+    /// The content, where it is a string.
+    pub content: Option<Spot>,
+}
+
+/// Where a member stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberPlace {
+    /// Its key.
+    pub key: String,
+    /// From the key's quote to the end of the value.
+    pub whole: Range<usize>,
+    /// The value.
+    pub value: Range<usize>,
+}
+
+/// Reads a whole answer.
+///
+/// Unknown members are passed over. A key that stands twice in an object that is read is an error:
+/// the caller's parser might take the other value.
+pub fn read(body: &[u8]) -> Result<WholeReply, ReplyError> {
+    let mut whole = WholeReply { reply: Reply::default(), places: Vec::new(), members: Vec::new() };
+    let mut reported = false;
+    let mut cursor = Cursor::new(body);
+    cursor.object(|cursor, member| {
+        let start = cursor.offset();
+        let value = match &*member.key {
+            "choices" if cursor.begins() == Begins::Array => {
+                cursor.array(|cursor| choice(cursor, &mut whole))?
+            }
+            "usage" => usage(cursor, &mut whole.reply.usage)?,
+            "model" if cursor.begins() == Begins::String => {
+                let spot = cursor.string()?;
+                whole.reply.model = Some(string::decode(body, spot)?.into_owned());
+                start..spot.after()
+            }
+            "error" => {
+                reported |= cursor.begins() != Begins::Null;
+                cursor.skip()?
+            }
+            _ => cursor.skip()?,
+        };
+        whole.members.push((member.key.into_owned(), value));
+        Ok::<(), JsonFault>(())
+    })?;
+    cursor.end()?;
+    if reported {
+        return Err(ReplyError::Reported(Reported::read(body)));
+    }
+    if whole.reply.choices.is_empty() {
+        return Err(ReplyError::NoChoices);
+    }
+    Ok(whole)
+}
+
+fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), JsonFault> {
+    let (mut choice, mut place) = (Choice::default(), ChoicePlace::default());
+    cursor.object(|cursor, member| {
+        let value = match &*member.key {
+            "index" => {
+                let value = cursor.clone().skip()?;
+                choice.index = cursor.count_or_null()?.unwrap_or_default();
+                value
+            }
+            "message" if cursor.begins() == Begins::Object => {
+                cursor.object(|cursor, member| message(cursor, &member.key, member.key_at, &mut choice, &mut place))?
+            }
+            "finish_reason" => {
+                let value = cursor.clone().skip()?;
+                if let Some(spot) = cursor.string_or_null()? {
+                    choice.finish = Some(Finish::read(&string::decode(cursor.text(), spot)?));
+                }
+                value
+            }
+            _ => cursor.skip()?,
+        };
+        place.members.push(MemberPlace { key: member.key.into_owned(), whole: member.key_at..value.end, value });
+        Ok::<(), JsonFault>(())
+    })?;
+    whole.reply.choices.push(choice);
+    whole.places.push(place);
+    Ok(())
+}
+
+fn message(
+    cursor: &mut Cursor<'_>,
+    key: &str,
+    key_at: usize,
+    choice: &mut Choice,
+    place: &mut ChoicePlace,
+) -> Result<(), JsonFault> {
+    let text = cursor.text();
+    let start = cursor.offset();
+    let value = match key {
+        "content" => match cursor.begins() {
+            Begins::Null => cursor.skip()?,
+            _ => {
+                let spot = cursor.string()?;
+                choice.content = Some(string::decode(text, spot)?.into_owned());
+                place.content = Some(spot);
+                start..spot.after()
+            }
+        },
+        "refusal" if cursor.begins() == Begins::String => {
+            let spot = cursor.string()?;
+            choice.refusal = Some(string::decode(text, spot)?.into_owned());
+            start..spot.after()
+        }
+        "tool_calls" if cursor.begins() == Begins::Array => {
+            cursor.array(|cursor| tool_call(cursor).map(|call| choice.tool_calls.push(call)))?
+        }
+        "reasoning_content" | "reasoning" => {
+            choice.reasoned |= cursor.begins() != Begins::Null;
+            cursor.skip()?
+        }
+        _ => cursor.skip()?,
+    };
+    place.message.push(MemberPlace { key: key.to_owned(), whole: key_at..value.end, value });
+    Ok(())
+}
+
+fn tool_call(cursor: &mut Cursor<'_>) -> Result<ToolCall, JsonFault> {
+    let mut call = ToolCall::default();
+    let text = cursor.text();
+    let said = |cursor: &mut Cursor<'_>, into: &mut String| {
+        if let Some(spot) = cursor.string_or_null()? {
+            *into = string::decode(text, spot)?.into_owned();
+        }
+        Ok::<(), JsonFault>(())
+    };
+    cursor.object(|cursor, member| match &*member.key {
+        "id" => said(cursor, &mut call.id),
+        "function" => cursor
+            .object(|cursor, member| match &*member.key {
+                "name" => said(cursor, &mut call.name),
+                "arguments" => said(cursor, &mut call.arguments),
+                _ => cursor.skip().map(|_| ()),
+            })
+            .map(|_| ()),
+        _ => cursor.skip().map(|_| ()),
+    })?;
+    Ok(call)
+}
+
+/// Reads `usage`; returns where it stands.
+pub(super) fn usage(cursor: &mut Cursor<'_>, into: &mut Option<Usage>) -> Result<Range<usize>, JsonFault> {
+    if cursor.begins() != Begins::Object {
+        return cursor.skip();
+    }
+    let mut usage = Usage::default();
+    let range = cursor.object(|cursor, member| match &*member.key {
+        "prompt_tokens" => cursor.count_or_null().map(|count| usage.input_tokens = count),
+        "completion_tokens" => cursor.count_or_null().map(|count| usage.output_tokens = count),
+        _ => cursor.skip().map(|_| ()),
+    })?;
+    *into = Some(usage);
+    Ok(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_answer_is_read_with_its_places() {
+        let body = br#"{"id":"c","model":"m","choices":[{"index":1,"message":{"role":"assistant","content":"{\"a\":1}","refusal":null,
+            "tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}],"reasoning_content":"hm"},
+            "logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":null},"x":1}"#;
+        let whole = read(body).unwrap();
+        let choice = &whole.reply.choices[0];
+        assert_eq!((choice.index, choice.content.as_deref(), choice.reasoned), (1, Some("{\"a\":1}"), true));
+        assert_eq!(choice.tool_calls[0].name, "f");
+        assert_eq!(choice.finish, Some(Finish::Stop));
+        assert_eq!(whole.reply.usage, Some(Usage { input_tokens: Some(3), output_tokens: None }));
+        let content = whole.places[0].message.iter().find(|member| member.key == "content").unwrap();
+        assert_eq!(&body[content.value.clone()], br#""{\"a\":1}""#);
+        let finish = whole.places[0].members.iter().find(|member| member.key == "finish_reason").unwrap();
+        assert_eq!(&body[finish.value.clone()], br#""stop""#);
+    }
+
+    #[test]
+    fn an_error_in_a_200_is_an_error() {
+        for body in [r#"{"error":{"message":"busy","code":503}}"#, r#"{"code":"c","error":"busy"}"#] {
+            assert!(matches!(read(body.as_bytes()), Err(ReplyError::Reported(reported)) if reported.message == "busy"));
+        }
+        assert!(read(br#"{"error":null,"choices":[{"message":{"content":"x"}}]}"#).is_ok());
+    }
+
+    #[test]
+    fn what_another_parser_could_read_otherwise_is_refused() {
+        for body in [
+            r#"{"choices":[{"message":{"content":"a","content":"b"}}]}"#,
+            r#"{"choices":[{"message":{"content":"a"},"message":{"content":"b"}}]}"#,
+            r#"{"choices":[{"message":{"content":["a"]}}]}"#,
+            r#"{"choices":[],"choices":[]}"#,
+            r#"{"choices":[{"message":{"content":"\ud83d"}}]}"#,
+            "{} {}",
+            "[]",
+            "<html>",
+            "",
+        ] {
+            assert!(matches!(read(body.as_bytes()), Err(ReplyError::Json(_))), "{body}");
+        }
+        for body in [r#"{"choices":[]}"#, r#"{"choices":null}"#, "{}"] {
+            assert_eq!(read(body.as_bytes()).unwrap_err(), ReplyError::NoChoices, "{body}");
+        }
+    }
+}

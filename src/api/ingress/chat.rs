@@ -1,0 +1,574 @@
+//! `POST /v1/chat/completions`: a request, read once for what it asks and where it says so.
+//!
+//! Messages are read for role and place alone: a body of megabytes of images is scanned once and
+//! copied never.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::json::JsonFault;
+use crate::json::JsonFaultKind;
+use crate::json::cursor::Begins;
+use crate::json::cursor::Cursor;
+use crate::json::string;
+use crate::json::string::Spot;
+use crate::wire::fault::Code;
+
+/// Tags that a caller may give a request for the audit record.
+const TAGS_MAX: usize = 16;
+/// Bytes of one tag's key or value.
+const TAG_BYTES_MAX: usize = 256;
+
+/// A chat request: its bytes, and the places in them that the gateway reads or edits.
+#[derive(Clone, Debug)]
+pub struct ChatRequest {
+    /// The body as it came.
+    pub body: Bytes,
+    /// The top-level members: from each key to the end of its value.
+    pub members: Vec<Range<usize>>,
+    /// The name in `model`.
+    pub model: String,
+    /// Where that name stands, quotes included.
+    pub model_at: Range<usize>,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+    /// Whether a stream is to end with a usage chunk.
+    pub include_usage: bool,
+    /// The conversation.
+    pub messages: Messages,
+    /// What the answer must look like, if anything is said.
+    pub response_format: Option<ResponseFormat>,
+    /// The function tools on offer.
+    pub tools: Vec<Tool>,
+    /// Which of them must be called.
+    pub tool_choice: ToolChoice,
+    /// The gateway's own member, and its place in `members`.
+    pub own: Option<(usize, Own)>,
+}
+
+/// The conversation, by place.
+#[derive(Clone, Debug, Default)]
+pub struct Messages {
+    /// Where the array stands; empty where the request has none.
+    pub at: Range<usize>,
+    /// Its messages.
+    pub list: Vec<Message>,
+}
+
+/// One message, by place.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// Where the whole message stands.
+    pub at: Range<usize>,
+    /// Its content.
+    pub content: Content,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// `system` or `developer`.
+    Instruction,
+    /// `user`
+    User,
+    /// `assistant`, `tool` and whatever else.
+    Other,
+}
+
+/// A message's content, by place.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A string.
+    Text(Spot),
+    /// A list of parts; where it stands.
+    Parts(Range<usize>),
+    /// Null, missing, or nothing that is known.
+    None,
+}
+
+/// `response_format`
+#[derive(Clone, Debug)]
+pub struct ResponseFormat {
+    /// Its place in [`ChatRequest::members`].
+    pub member: usize,
+    /// What it asks for.
+    pub wants: Wants,
+}
+
+/// What a response format asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// `text`, or a type that this gateway leaves alone.
+    Anything,
+    /// `json_object`
+    JsonObject,
+    /// A schema: the place of its exact text. `object` tells that it came with `type: json_object`,
+    /// as llama.cpp has it.
+    Schema {
+        /// The schema's exact bytes in the body.
+        at: Range<usize>,
+        /// It came with `type: json_object`.
+        object: bool,
+    },
+}
+
+/// A function tool.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    /// The function's name.
+    pub name: String,
+    /// Where its parameters stand.
+    pub parameters: Option<Range<usize>>,
+    /// It is marked `strict: true`.
+    pub strict: bool,
+}
+
+/// `tool_choice`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model decides, or nothing is said.
+    #[default]
+    Auto,
+    /// Some tool must be called.
+    Required,
+    /// This tool must be called.
+    Named(String),
+}
+
+/// The member `portcullis`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Policies asked for by name.
+    pub policies: Vec<String>,
+    /// Whether a source for provenance came with the request.
+    pub has_source: bool,
+    /// Tags for the audit record.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Why a request cannot be read. All of these are the caller's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    /// The code for the caller.
+    pub code: Code,
+    /// What was found, what was expected, and where.
+    pub message: String,
+    /// The member that is meant.
+    pub param: Option<&'static str>,
+}
+
+impl RequestError {
+    /// A request error about one member.
+    pub fn new(code: Code, param: Option<&'static str>, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), param }
+    }
+}
+
+/// The faults of reading, before lines and columns are worked out.
+enum Fault {
+    Json(JsonFault),
+    Request(RequestError),
+}
+
+impl From<JsonFault> for Fault {
+    fn from(fault: JsonFault) -> Self {
+        Self::Json(fault)
+    }
+}
+
+impl From<RequestError> for Fault {
+    fn from(error: RequestError) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl ChatRequest {
+    /// Reads a body. O(len); nothing but names is copied.
+    pub fn read(body: Bytes) -> Result<Self, RequestError> {
+        if let Err(error) = std::str::from_utf8(&body) {
+            let message = format!("the body is not UTF-8 at byte {}", error.valid_up_to());
+            return Err(RequestError::new(Code::InvalidJson, None, message));
+        }
+        let mut reader = Reader::default();
+        match reader.read(&body) {
+            Ok(()) => reader.finish(body),
+            Err(Fault::Request(error)) => Err(error),
+            Err(Fault::Json(fault)) => Err(json_error(&body, &fault)),
+        }
+    }
+
+    /// The schema's exact text, where the response format has one.
+    pub fn schema(&self) -> Option<Bytes> {
+        match &self.response_format.as_ref()?.wants {
+            Wants::Schema { at, .. } => Some(self.body.slice(at.clone())),
+            _ => None,
+        }
+    }
+
+    /// The texts of all messages: each a string's place.
+    pub fn texts(&self) -> impl Iterator<Item = Spot> {
+        self.messages.list.iter().flat_map(|message| match &message.content {
+            Content::Text(spot) => vec![*spot],
+            Content::Parts(at) => part_texts(&self.body, at.start),
+            Content::None => Vec::new(),
+        })
+    }
+}
+
+/// The request error for a fault of the JSON.
+fn json_error(body: &[u8], fault: &JsonFault) -> RequestError {
+    let (line, column) = fault.position(body);
+    let code = match fault.kind {
+        JsonFaultKind::DuplicateKey(_) => Code::DuplicateKey,
+        _ => Code::InvalidJson,
+    };
+    RequestError::new(code, None, format!("the request's body, line {line}, column {column}: {fault}"))
+}
+
+/// Text parts of a list of content parts. Faults were found when the body was read.
+fn part_texts(body: &[u8], at: usize) -> Vec<Spot> {
+    let mut texts = Vec::new();
+    let _ = Cursor::at(body, at).array(|cursor| {
+        if cursor.begins() != Begins::Object {
+            return cursor.skip().map(|_| ());
+        }
+        cursor
+            .object(|cursor, member| match (&*member.key, cursor.begins()) {
+                ("text", Begins::String) => cursor.string().map(|spot| texts.push(spot)),
+                _ => cursor.skip().map(|_| ()),
+            })
+            .map(|_| ())
+    });
+    texts
+}
+
+#[derive(Default)]
+struct Reader {
+    members: Vec<Range<usize>>,
+    model: Option<(String, Range<usize>)>,
+    stream: bool,
+    include_usage: bool,
+    messages: Messages,
+    response_format: Option<ResponseFormat>,
+    tools: Vec<Tool>,
+    tool_choice: ToolChoice,
+    own: Option<(usize, Own)>,
+}
+
+impl Reader {
+    fn read(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let mut cursor = Cursor::new(body);
+        cursor.object(|cursor, member| {
+            let value = cursor.offset();
+            let index = self.members.len();
+            match &*member.key {
+                "model" if cursor.begins() == Begins::String => {
+                    let spot = cursor.string()?;
+                    let name = string::decode(body, spot)?.into_owned();
+                    self.model = Some((name, spot.open..spot.after()));
+                }
+                "stream" => self.stream = cursor.bool_or_null()?.unwrap_or_default(),
+                "stream_options" if cursor.begins() == Begins::Object => {
+                    cursor.object(|cursor, member| match &*member.key {
+                        "include_usage" => {
+                            cursor.bool_or_null().map(|flag| self.include_usage = flag.unwrap_or_default())
+                        }
+                        _ => cursor.skip().map(|_| ()),
+                    })?;
+                }
+                "messages" if cursor.begins() == Begins::Array => {
+                    let list = &mut self.messages.list;
+                    self.messages.at = cursor.array(|cursor| message(cursor).map(|message| list.push(message)))?;
+                }
+                "response_format" if cursor.begins() == Begins::Object => {
+                    let wants = response_format(cursor)?;
+                    self.response_format = Some(ResponseFormat { member: index, wants });
+                }
+                "tools" if cursor.begins() == Begins::Array => {
+                    let tools = &mut self.tools;
+                    cursor.array(|cursor| tool(cursor).map(|tool| tools.extend(tool)))?;
+                }
+                "tool_choice" => self.tool_choice = tool_choice(cursor)?,
+                "portcullis" => self.own = Some((index, own(cursor)?)),
+                _ => {
+                    cursor.skip()?;
+                }
+            }
+            // The cursor stands past the white space after the value; the value ends before it.
+            let text = body.get(value..cursor.offset()).unwrap_or_default();
+            self.members.push(member.key_at..value + text.trim_ascii_end().len());
+            Ok::<(), Fault>(())
+        })?;
+        cursor.end()?;
+        Ok(())
+    }
+
+    fn finish(self, body: Bytes) -> Result<ChatRequest, RequestError> {
+        let missing = |name: &'static str, what: &str| {
+            RequestError::new(Code::InvalidJson, Some(name), format!("`{name}` is missing or is no {what}"))
+        };
+        let (model, model_at) = self.model.ok_or_else(|| missing("model", "string"))?;
+        if self.messages.at.is_empty() {
+            return Err(missing("messages", "array"));
+        }
+        let mut names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some([twice, _]) = names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
+            let message = format!("two tools are called `{twice}`");
+            return Err(RequestError::new(Code::SchemaConflict, Some("tools"), message));
+        }
+        Ok(ChatRequest {
+            body,
+            members: self.members,
+            model,
+            model_at,
+            stream: self.stream,
+            include_usage: self.include_usage,
+            messages: self.messages,
+            response_format: self.response_format,
+            tools: self.tools,
+            tool_choice: self.tool_choice,
+            own: self.own,
+        })
+    }
+}
+
+fn message(cursor: &mut Cursor<'_>) -> Result<Message, JsonFault> {
+    let text = cursor.text();
+    let mut role = Role::Other;
+    let mut content = Content::None;
+    let at = cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
+        ("role", Begins::String) => {
+            let spot = cursor.string()?;
+            role = match &*string::decode(text, spot)? {
+                "system" | "developer" => Role::Instruction,
+                "user" => Role::User,
+                _ => Role::Other,
+            };
+            Ok(())
+        }
+        ("content", Begins::String) => cursor.string().map(|spot| content = Content::Text(spot)),
+        ("content", Begins::Array) => cursor.skip().map(|at| content = Content::Parts(at)),
+        _ => cursor.skip().map(|_| ()),
+    })?;
+    Ok(Message { role, at, content })
+}
+
+fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
+    let text = cursor.text();
+    let mut kind = String::new();
+    let mut nested: Option<Range<usize>> = None;
+    let mut flat: Option<Range<usize>> = None;
+    cursor.object(|cursor, member| {
+        match (&*member.key, cursor.begins()) {
+            ("type", Begins::String) => {
+                let spot = cursor.string()?;
+                kind = string::decode(text, spot)?.into_owned();
+            }
+            ("json_schema", Begins::Object) => {
+                cursor.object(|cursor, member| match &*member.key {
+                    "schema" => cursor.skip().map(|at| nested = Some(at)),
+                    _ => cursor.skip().map(|_| ()),
+                })?;
+            }
+            ("schema", _) => flat = Some(cursor.skip()?),
+            _ => {
+                cursor.skip()?;
+            }
+        }
+        Ok::<(), JsonFault>(())
+    })?;
+    match kind.as_str() {
+        "json_schema" => match nested {
+            Some(at) => Ok(Wants::Schema { at, object: false }),
+            None => {
+                let message = "`response_format.json_schema.schema` is missing";
+                Err(RequestError::new(Code::SchemaInvalid, Some("response_format"), message).into())
+            }
+        },
+        "json_object" => Ok(flat.map_or(Wants::JsonObject, |at| Wants::Schema { at, object: true })),
+        _ => Ok(Wants::Anything),
+    }
+}
+
+/// A function tool; none for tools of other types, which are the backend's business.
+fn tool(cursor: &mut Cursor<'_>) -> Result<Option<Tool>, JsonFault> {
+    let text = cursor.text();
+    let mut function = false;
+    let mut tool = Tool { name: String::new(), parameters: None, strict: false };
+    cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
+        ("function", Begins::Object) => {
+            function = true;
+            cursor
+                .object(|cursor, member| match (&*member.key, cursor.begins()) {
+                    ("name", Begins::String) => {
+                        let spot = cursor.string()?;
+                        tool.name = string::decode(text, spot).map(Cow::into_owned)?;
+                        Ok(())
+                    }
+                    ("parameters", Begins::Object) => cursor.skip().map(|at| tool.parameters = Some(at)),
+                    ("strict", _) => cursor.bool_or_null().map(|flag| tool.strict = flag.unwrap_or_default()),
+                    _ => cursor.skip().map(|_| ()),
+                })
+                .map(|_| ())
+        }
+        _ => cursor.skip().map(|_| ()),
+    })?;
+    Ok(function.then_some(tool))
+}
+
+fn tool_choice(cursor: &mut Cursor<'_>) -> Result<ToolChoice, JsonFault> {
+    let text = cursor.text();
+    match cursor.begins() {
+        Begins::String => {
+            let spot = cursor.string()?;
+            Ok(match &*string::decode(text, spot)? {
+                "required" | "any" => ToolChoice::Required,
+                _ => ToolChoice::Auto,
+            })
+        }
+        Begins::Object => {
+            let mut named = None;
+            cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
+                ("function", Begins::Object) => cursor
+                    .object(|cursor, member| match (&*member.key, cursor.begins()) {
+                        ("name", Begins::String) => {
+                            let spot = cursor.string()?;
+                            named = Some(string::decode(text, spot)?.into_owned());
+                            Ok(())
+                        }
+                        _ => cursor.skip().map(|_| ()),
+                    })
+                    .map(|_| ()),
+                _ => cursor.skip().map(|_| ()),
+            })?;
+            Ok(named.map_or(ToolChoice::Auto, ToolChoice::Named))
+        }
+        _ => cursor.skip().map(|_| ToolChoice::Auto),
+    }
+}
+
+fn own(cursor: &mut Cursor<'_>) -> Result<Own, Fault> {
+    let text = cursor.text();
+    let mut own = Own::default();
+    let wrong = |message: String| RequestError::new(Code::UnknownField, Some("portcullis"), message);
+    if cursor.begins() != Begins::Object {
+        return Err(wrong("`portcullis` is no object".to_owned()).into());
+    }
+    cursor.object(|cursor, member| {
+        match (&*member.key, cursor.begins()) {
+            ("policy", Begins::Array) => {
+                cursor.array(|cursor| {
+                    let spot = cursor.string()?;
+                    own.policies.push(string::decode(text, spot)?.into_owned());
+                    Ok::<(), JsonFault>(())
+                })?;
+            }
+            ("source", Begins::Array) => {
+                own.has_source = true;
+                cursor.skip()?;
+            }
+            ("tags", Begins::Object) => {
+                cursor.object(|cursor, member| {
+                    let spot = cursor.string()?;
+                    let value = string::decode(text, spot)?.into_owned();
+                    if own.tags.len() >= TAGS_MAX || value.len() > TAG_BYTES_MAX || member.key.len() > TAG_BYTES_MAX {
+                        let message = format!("`portcullis.tags` takes {TAGS_MAX} tags of {TAG_BYTES_MAX} bytes at the most");
+                        return Err(Fault::from(wrong(message)));
+                    }
+                    own.tags.insert(member.key.into_owned(), value);
+                    Ok(())
+                })?;
+            }
+            ("policy" | "source", _) => return Err(wrong(format!("`portcullis.{}` is no array of strings", member.key)).into()),
+            ("tags", _) => return Err(wrong("`portcullis.tags` is no object of strings".to_owned()).into()),
+            (unknown, _) => {
+                let shown = crate::json::fault::shown(unknown);
+                let message = format!("`portcullis.{shown}` is not known; known are `policy`, `source` and `tags`");
+                return Err(wrong(message).into());
+            }
+        }
+        Ok::<(), Fault>(())
+    })?;
+    Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<ChatRequest, RequestError> {
+        ChatRequest::read(Bytes::copy_from_slice(body.as_bytes()))
+    }
+
+    #[test]
+    fn what_a_request_asks_is_read_with_its_places() {
+        let body = r#"{ "model" : "m", "n":1.0, "messages":[{"role":"system","content":"s"},{"content":[{"type":"text","text":"t"}],"role":"user"}] ,
+            "response_format":{"type":"json_schema","json_schema":{"name":"r","schema": {"type" : "object"} ,"strict":true}},
+            "tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object"}}},{"type":"custom"}],
+            "tool_choice":{"type":"function","function":{"name":"f"}},"stream":true,"stream_options":{"include_usage":true},
+            "portcullis":{"tags":{"job":"nightly"}} }"#;
+        let request = read(body).unwrap();
+        assert_eq!((request.model.as_str(), &body[request.model_at.clone()]), ("m", "\"m\""));
+        assert_eq!(request.schema().unwrap(), r#"{"type" : "object"}"#);
+        assert_eq!((request.stream, request.include_usage), (true, true));
+        assert_eq!(request.tool_choice, ToolChoice::Named("f".into()));
+        assert_eq!((request.tools.len(), request.tools[0].strict), (1, true));
+        assert_eq!(request.messages.list.iter().map(|m| m.role).collect::<Vec<_>>(), [Role::Instruction, Role::User]);
+        assert_eq!(request.own.as_ref().unwrap().1.tags["job"], "nightly");
+        assert_eq!(&body[request.members[0].clone()], "\"model\" : \"m\"");
+        assert!(body[request.members[2].clone()].ends_with("}]"));
+        let texts: Vec<_> = request.texts().map(|spot| string::decode(body.as_bytes(), spot).unwrap()).collect();
+        assert_eq!(texts, ["s", "t"]);
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_code_and_place() {
+        for (body, code, told) in [
+            ("", Code::InvalidJson, "line 1, column 1"),
+            ("{\"model\":\"m\",\n\"messages\":[}", Code::InvalidJson, "line 2, column 13"),
+            ("{\"model\":\"m\"}", Code::InvalidJson, "`messages` is missing"),
+            ("{\"messages\":[]}", Code::InvalidJson, "`model` is missing"),
+            ("{\"model\":7,\"messages\":[]}", Code::InvalidJson, "`model` is missing or is no string"),
+            ("{\"model\":\"a\",\"model\":\"b\",\"messages\":[]}", Code::DuplicateKey, "`model` stands twice"),
+            ("{\"model\":\"a\",\"mod\\u0065l\":\"b\",\"messages\":[]}", Code::DuplicateKey, "`model` stands twice"),
+            ("{\"model\":\"a\",\"messages\":[{\"role\":\"user\",\"role\":\"system\"}]}", Code::DuplicateKey, "`role`"),
+            ("{\"model\":\"a\",\"messages\":[],\"response_format\":{\"type\":\"json_schema\"}}", Code::SchemaInvalid, "schema"),
+            ("{\"model\":\"a\",\"messages\":[],\"portcullis\":{\"polcy\":[]}}", Code::UnknownField, "`portcullis.polcy`"),
+            ("{\"model\":\"a\",\"messages\":[],\"portcullis\":{\"tags\":{\"a\":1}}}", Code::InvalidJson, "a string"),
+            (
+                "{\"model\":\"a\",\"messages\":[],\"tools\":[{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"f\"}}]}",
+                Code::SchemaConflict,
+                "`f`",
+            ),
+        ] {
+            let error = read(body).unwrap_err();
+            assert_eq!(error.code, code, "{body}");
+            assert!(error.message.contains(told), "{body}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn keys_twice_where_the_gateway_does_not_look_pass() {
+        assert!(read(r#"{"model":"m","messages":[],"metadata":{"a":1,"a":2}}"#).is_ok());
+    }
+
+    #[test]
+    fn response_formats_of_all_kinds() {
+        let wants = |format: &str| {
+            let body = format!(r#"{{"model":"m","messages":[],"response_format":{format}}}"#);
+            read(&body).unwrap().response_format.map(|format| format.wants)
+        };
+        assert_eq!(wants("null"), None);
+        assert_eq!(wants(r#"{"type":"text"}"#), Some(Wants::Anything));
+        assert_eq!(wants(r#"{"type":"json_object"}"#), Some(Wants::JsonObject));
+        assert!(matches!(wants(r#"{"type":"json_object","schema":{}}"#), Some(Wants::Schema { object: true, .. })));
+        assert_eq!(wants(r#"{"type":"structural_tag"}"#), Some(Wants::Anything));
+    }
+}

@@ -1,0 +1,52 @@
+//! The configuration: one YAML file, read completely or not at all.
+//!
+//! A file becomes a tree that knows its places ([`tree`]), references are expanded ([`expand`]), the tree is checked
+//! against the JSON Schema of the structs in [`file`](self::file) ([`check`]), read into them, and resolved into [`Settings`] and
+//! [`Catalog`]. Every step goes on past an error, so that all of them are reported at once; nothing that is written is
+//! ignored. See `config/README.md` for the format.
+
+mod backend;
+mod check;
+mod expand;
+mod file;
+mod load;
+mod model;
+mod nearest;
+mod problem;
+mod resolve;
+mod schema;
+mod secret;
+mod source;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod unavailable;
+mod unit;
+
+pub use crate::config::load::embedded;
+pub use crate::config::load::load;
+pub use crate::config::load::load_text;
+pub use crate::config::problem::ConfigError;
+pub use crate::config::problem::ConfigErrors;
+pub use crate::config::problem::Excerpt;
+pub use crate::config::problem::Place;
+
+use crate::catalog::Catalog;
+use crate::settings::Settings;
+
+/// A configuration with no unresolved name left in it.
+#[derive(Debug)]
+pub struct Configuration {
+    /// How the gateway itself is run.
+    pub settings: Settings,
+    /// Backends, model aliases and their targets.
+    pub catalog: Catalog,
+    /// What is allowed but probably not meant, each with its place; for the log at start. They hold no secret.
+    pub warnings: Vec<String>,
+}
+
+/// The JSON Schema (2020-12) of the configuration file, for editors. Members that this version does not have are not in
+/// it.
+pub fn schema() -> serde_json::Value {
+    schema::SCHEMA.clone()
+}

@@ -1,0 +1,3 @@
+//! The gates, one file each.
+
+pub mod schema;

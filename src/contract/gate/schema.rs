@@ -1,0 +1,99 @@
+//! The schema gate: implied by every contract with a schema, and first.
+
+use serde_json::Value;
+
+use crate::contract::message;
+use crate::contract::schema::CompiledSchema;
+use crate::contract::schema::path_in;
+use crate::contract::verdict::Violation;
+use crate::contract::verdict::Violations;
+use crate::json::compare;
+use crate::json::path::Path;
+use crate::json::tree;
+
+/// The gate's name and kind.
+pub const NAME: &str = "schema";
+/// Answers above this size are reported with their first violation alone: the validator lists all of
+/// them in memory before the first can be read.
+const LISTED_BYTES_MAX: usize = 256 << 10;
+
+/// Judges `answer`, which must be JSON that was cut out strictly; none means that it passed.
+pub fn check(schema: &CompiledSchema, answer: &str) -> Option<Violations> {
+    let value = match tree::built(answer) {
+        Ok(value) => value,
+        Err(fault) => {
+            let message = format!("not checked: {fault}");
+            return Some(Violations::one(violation(NAME, Path::root(), message, answer)));
+        }
+    };
+    if compare::equal(&value, schema.value()) {
+        let message = "the answer is the schema itself, not an instance of it".to_owned();
+        return Some(Violations::one(violation("schema_echo", Path::root(), message, answer)));
+    }
+    if schema.validator().is_valid(&value) {
+        return None;
+    }
+    let found = violations(schema, &value, answer);
+    // The validator said no, so something must be said even if it then lists nothing.
+    let unlisted = || violation(NAME, Path::root(), "the answer breaks its schema".to_owned(), answer);
+    Some(found.unwrap_or_else(|| Violations::one(unlisted())))
+}
+
+fn violations(schema: &CompiledSchema, value: &Value, answer: &str) -> Option<Violations> {
+    let named = |error: jsonschema::ValidationError<'_>| {
+        let path = path_in(value, error.instance_path().as_str());
+        violation(NAME, path, message::of(&error), answer)
+    };
+    if answer.len() > LISTED_BYTES_MAX {
+        return schema.validator().validate(value).err().map(|error| Violations::one(named(error)));
+    }
+    Violations::of(schema.validator().iter_errors(value).map(named))
+}
+
+fn violation(kind: &'static str, path: Path, message: String, answer: &str) -> Violation {
+    let at = path.locate(answer.as_bytes());
+    Violation { gate: NAME, kind, path, message, at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::SchemaLimits;
+
+    fn found(schema: &str, answer: &str) -> Vec<String> {
+        let schema = CompiledSchema::compile(schema.to_owned().into(), SchemaLimits::default()).unwrap();
+        let found = check(&schema, answer);
+        found.iter().flat_map(Violations::iter).map(|v| format!("{} {}: {}", v.kind, v.path, v.message)).collect()
+    }
+
+    #[test]
+    fn every_violation_is_told_with_its_place() {
+        let schema = r#"{"type":"object","required":["name","age","kind"],"additionalProperties":false,"properties":{
+            "name":{"type":"string","minLength":2},"age":{"type":"integer","maximum":150},"kind":{"enum":["a","b"]},
+            "tags":{"type":"array","items":{"type":"string"},"maxItems":2,"uniqueItems":true},
+            "mail":{"type":"string","format":"email","pattern":"@example"},"n":{"multipleOf":0.5,"exclusiveMinimum":0},
+            "u":{"anyOf":[{"type":"string"},{"type":"object","required":["x"]}]},"c":{"const":1},"z":false}}"#;
+        let answer = r#"{"name":"A","age":"17","kind":"c","tags":["x","x",3],"mail":"nobody","n":0.3,"u":{},"c":true,"z":1,"extra":1,"it's":2}"#;
+        insta::assert_snapshot!(found(schema, answer).join("\n"));
+    }
+
+    #[test]
+    fn an_echo_of_the_schema_is_a_violation_even_where_it_is_valid() {
+        let schema = r#"{"type":"object","properties":{"name":{"type":"string"}}}"#;
+        assert_eq!(found(schema, r#"{"properties":{"name":{"type":"string"}},"type":"object"}"#).len(), 1);
+        assert!(found(schema, r#"{"name":"x"}"#).is_empty());
+    }
+
+    #[test]
+    fn values_are_quoted_up_to_eighty_characters() {
+        let long = format!("\"{}\"", "x".repeat(500));
+        let told = found(r#"{"type":"integer"}"#, &long).join("");
+        assert!(told.contains('…') && told.len() < 200, "{told}");
+    }
+
+    #[test]
+    fn a_huge_wrong_answer_is_told_by_its_first_violation() {
+        let answer = format!("[{}1]", "\"x\",".repeat(100_000));
+        assert_eq!(found(r#"{"type":"array","items":{"type":"integer"}}"#, &answer).len(), 1);
+    }
+}

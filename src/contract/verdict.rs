@@ -1,0 +1,103 @@
+//! What gates find: violations, each with its place, and never fewer than one in a rejection.
+
+use std::ops::Range;
+
+use crate::json::path::Path;
+
+/// Violations that are listed; further ones are only counted.
+pub const LISTED_MAX: usize = 100;
+
+/// One way in which an answer breaks its contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The name of the gate.
+    pub gate: &'static str,
+    /// The kind of check that failed.
+    pub kind: &'static str,
+    /// Where in the answer.
+    pub path: Path,
+    /// What was expected and what was found.
+    pub message: String,
+    /// The bytes of the model's text that are meant, where they can be named.
+    pub at: Option<Range<usize>>,
+}
+
+/// One or more violations; an empty list cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violations {
+    first: Violation,
+    rest: Vec<Violation>,
+    total: usize,
+}
+
+impl Violations {
+    /// A list of one.
+    pub fn one(first: Violation) -> Self {
+        Self { first, rest: Vec::new(), total: 1 }
+    }
+
+    /// The violations that were found, or none where there are none.
+    ///
+    /// At most [`LISTED_MAX`] are kept, all are counted.
+    pub fn of(found: impl IntoIterator<Item = Violation>) -> Option<Self> {
+        let mut found = found.into_iter();
+        let mut all = Self::one(found.next()?);
+        for violation in found {
+            all.push(violation);
+        }
+        Some(all)
+    }
+
+    /// Adds one; beyond [`LISTED_MAX`] it is only counted.
+    pub fn push(&mut self, violation: Violation) {
+        self.total += 1;
+        if self.rest.len() + 1 < LISTED_MAX {
+            self.rest.push(violation);
+        }
+    }
+
+    /// Adds all of `others`.
+    pub fn extend(&mut self, others: Self) {
+        let unlisted = others.total - others.rest.len() - 1;
+        self.push(others.first);
+        others.rest.into_iter().for_each(|violation| self.push(violation));
+        self.total += unlisted;
+    }
+
+    /// Moves the bytes that the violations name by `offset`: from a slice to the text around it.
+    pub fn shift(&mut self, offset: usize) {
+        for violation in std::iter::once(&mut self.first).chain(&mut self.rest) {
+            if let Some(at) = &mut violation.at {
+                *at = at.start + offset..at.end + offset;
+            }
+        }
+    }
+
+    /// How many there are, listed or not.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Those that are listed, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Violation> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violation() -> Violation {
+        Violation { gate: "schema", kind: "schema", path: Path::root(), message: String::new(), at: None }
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_the_count_is_not() {
+        let mut all = Violations::of(std::iter::repeat_n(violation(), 150)).unwrap();
+        assert_eq!((all.iter().count(), all.total()), (100, 150));
+        all.extend(Violations::of(std::iter::repeat_n(violation(), 130)).unwrap());
+        assert_eq!((all.iter().count(), all.total()), (100, 280));
+        assert_eq!(Violations::of([]), None);
+    }
+}

@@ -1,0 +1,3 @@
+//! Dialects: what each kind of backend makes of a structured-output request.
+
+pub mod table;

@@ -1,0 +1,315 @@
+//! The answer: an accepted reply, a refusal, or an error that names every violation.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::StatusCode;
+use http::header;
+
+use crate::api::backend::openai::WholeReply;
+use crate::api::backend::openai_stream::Collected;
+use crate::api::ingress::chat_answer;
+use crate::api::ingress::chat_answer::Refusal;
+use crate::api::reply::Reply;
+use crate::contract::verdict::Violations;
+use crate::json::splice::SpliceError;
+use crate::json::string;
+use crate::record::Outcome;
+use crate::stage::judge::Accepted;
+use crate::stage::judge::Rejection;
+use crate::wire::fault::Code;
+use crate::wire::fault::Kind;
+use crate::wire::fault::Reported;
+use crate::wire::sse;
+
+/// The reply of a backend, as it came: in one piece or as a stream.
+#[derive(Debug)]
+pub enum Came {
+    /// In one piece; the body is edited in place.
+    Whole(Bytes, WholeReply),
+    /// As a stream, collected; it is written anew.
+    Stream(Collected),
+}
+
+impl Came {
+    /// What it says.
+    pub fn reply(&self) -> &Reply {
+        match self {
+            Self::Whole(_, whole) => &whole.reply,
+            Self::Stream(collected) => &collected.reply,
+        }
+    }
+}
+
+/// A finished answer, held back until now.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers, but for those of the gateway's own that every answer gets.
+    pub headers: HeaderMap,
+    /// Its body, in pieces.
+    pub body: Vec<Bytes>,
+    /// Whether the body is an event stream.
+    pub events: bool,
+}
+
+/// The answer for a reply that was accepted.
+pub fn accepted(came: &Came, accepted: &Accepted, include_usage: bool) -> Result<Answer, SpliceError> {
+    let slices: Vec<Option<Range<usize>>> = accepted.choices().iter().map(|choice| choice.slice.clone()).collect();
+    Ok(match came {
+        Came::Whole(body, whole) => json(StatusCode::OK, chat_answer::accepted(body, whole, &slices)?),
+        Came::Stream(collected) => events(chat_answer::accepted_events(collected, &slices, include_usage)),
+    })
+}
+
+/// The answer for a reply that the model, or the provider's filter, refused.
+pub fn refused(came: &Came, filtered: bool, include_usage: bool) -> Result<Answer, SpliceError> {
+    let said = came.reply().choices.iter().find_map(|choice| choice.refusal.as_deref()).unwrap_or_default();
+    let refusal = if filtered { Refusal::Filtered } else { Refusal::Said(said) };
+    Ok(match came {
+        Came::Whole(body, whole) => json(StatusCode::OK, chat_answer::refused(body, whole, refusal)?),
+        Came::Stream(collected) => events(chat_answer::refused_events(collected, refusal, include_usage)),
+    })
+}
+
+fn json(status: StatusCode, body: Vec<Bytes>) -> Answer {
+    let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    Answer { status, headers, body, events: false }
+}
+
+fn events(body: Vec<u8>) -> Answer {
+    Answer { status: StatusCode::OK, headers: event_headers(), body: vec![body.into()], events: true }
+}
+
+/// The headers of every event stream.
+pub fn event_headers() -> HeaderMap {
+    HeaderMap::from_iter([
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ])
+}
+
+/// Everything that an error body says.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// The status.
+    pub status: StatusCode,
+    /// The stable code, or the upstream's own where it reported one.
+    pub code: String,
+    /// The `type`.
+    pub kind: String,
+    /// The member of the request that is meant.
+    pub param: Option<String>,
+    /// What was found, what was expected, and where.
+    pub message: String,
+    /// How the exchange ended.
+    pub outcome: Outcome,
+    /// The stage that ended it.
+    pub stage: &'static str,
+    /// What is wrong with the answer.
+    pub violations: Option<Violations>,
+    /// Whether a stock SDK may try again.
+    pub retry: Retry,
+}
+
+/// Whether a stock SDK may try again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The status alone says.
+    ByStatus,
+    /// It must not: `x-should-retry: false`.
+    Never,
+    /// After a while: `retry-after`.
+    After(HeaderValue),
+}
+
+impl Fault {
+    /// A fault under one of the gateway's own codes.
+    pub fn new(code: Code, outcome: Outcome, stage: &'static str, message: impl Into<String>) -> Self {
+        let retry = match code.kind() {
+            Kind::Contract | Kind::Capability | Kind::Internal | Kind::Upstream => Retry::Never,
+            Kind::Overload => Retry::After(HeaderValue::from_static("1")),
+            _ if code == Code::NotSupported => Retry::Never,
+            Kind::InvalidRequest | Kind::Authentication | Kind::Permission => Retry::ByStatus,
+        };
+        Self {
+            status: code.status(),
+            code: code.as_str().to_owned(),
+            kind: code.kind().as_str().to_owned(),
+            param: None,
+            message: message.into(),
+            outcome,
+            stage,
+            violations: None,
+            retry,
+        }
+    }
+
+    /// The same fault about one member of the request.
+    pub fn about(mut self, param: Option<&str>) -> Self {
+        self.param = param.map(str::to_owned);
+        self
+    }
+
+    /// The fault of a rejected answer.
+    pub fn rejected(rejection: &Rejection) -> Self {
+        let total = rejection.violations.total();
+        let what = match rejection.stage {
+            "extract" => "no answer could be cut out of the model's text",
+            "tools" => "a tool call broke its contract",
+            _ => "the answer broke its schema",
+        };
+        let plural = if total == 1 { "violation" } else { "violations" };
+        let listed = rejection.violations.iter().take(5).map(|v| format!("{}: {}", v.path, v.message));
+        let mut message = format!("{what} ({total} {plural}): {}", listed.collect::<Vec<_>>().join("; "));
+        if total > 5 {
+            message.push_str("; ...");
+        }
+        let mut fault = Self::new(rejection.code, Outcome::Rejected, rejection.stage, message);
+        fault.violations = Some(rejection.violations.clone());
+        fault
+    }
+
+    /// The fault that a backend reported with this status. What it said goes on, in our shape.
+    pub fn reported(status: StatusCode, reported: Reported, retry: Retry) -> Self {
+        let message = if reported.message.is_empty() {
+            format!("the backend answered {status} and said nothing")
+        } else {
+            reported.message
+        };
+        Self {
+            status,
+            code: reported.code.unwrap_or_else(|| Code::UpstreamError.as_str().to_owned()),
+            kind: reported.kind.unwrap_or_else(|| Kind::Upstream.as_str().to_owned()),
+            param: reported.param,
+            message,
+            outcome: Outcome::Failed,
+            stage: "send",
+            violations: None,
+            retry,
+        }
+    }
+
+    /// The error body.
+    pub fn body(&self, request_id: &str, attempts: u32) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512 + self.message.len());
+        out.extend_from_slice(b"{\"error\":{");
+        member(&mut out, "message", &self.message);
+        member(&mut out, ",type", &self.kind);
+        member(&mut out, ",code", &self.code);
+        optional(&mut out, ",param", self.param.as_deref());
+        out.extend_from_slice(b",\"portcullis\":{");
+        member(&mut out, "request_id", request_id);
+        member(&mut out, ",outcome", self.outcome.as_str());
+        member(&mut out, ",stage", self.stage);
+        out.extend_from_slice(format!(",\"policy\":[],\"attempts\":{attempts}").as_bytes());
+        if let Some(violations) = &self.violations {
+            out.extend_from_slice(format!(",\"violations_total\":{},\"violations\":[", violations.total()).as_bytes());
+            for (index, violation) in violations.iter().enumerate() {
+                out.extend_from_slice(if index > 0 { b"," } else { b"" });
+                out.push(b'{');
+                optional(&mut out, "policy", None);
+                member(&mut out, ",gate", violation.gate);
+                member(&mut out, ",kind", violation.kind);
+                member(&mut out, ",path", &violation.path.to_string());
+                member(&mut out, ",message", &violation.message);
+                member(&mut out, ",action", "reject");
+                out.push(b'}');
+            }
+            out.push(b']');
+        }
+        out.extend_from_slice(b"}}}");
+        out
+    }
+
+    /// The error as an answer of its own.
+    pub fn answer(&self, request_id: &str, attempts: u32) -> Answer {
+        let mut answer = json(self.status, vec![self.body(request_id, attempts).into()]);
+        match &self.retry {
+            Retry::ByStatus => {}
+            Retry::Never => {
+                let name = header::HeaderName::from_static("x-should-retry");
+                answer.headers.insert(name, HeaderValue::from_static("false"));
+            }
+            Retry::After(wait) => {
+                answer.headers.insert(header::RETRY_AFTER, wait.clone());
+            }
+        }
+        answer
+    }
+
+    /// The error as the last event of a stream whose status has gone out already.
+    pub fn event(&self, request_id: &str, attempts: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        sse::event_onto(&self.body(request_id, attempts), &mut out);
+        out
+    }
+}
+
+/// Writes one string member; a comma at the start of `key` is put before it.
+fn member(out: &mut Vec<u8>, key: &str, value: &str) {
+    name(out, key);
+    out.push(b'"');
+    string::escape_onto(value, out);
+    out.push(b'"');
+}
+
+fn optional(out: &mut Vec<u8>, key: &str, value: Option<&str>) {
+    match value {
+        Some(value) => member(out, key, value),
+        None => {
+            name(out, key);
+            out.extend_from_slice(b"null");
+        }
+    }
+}
+
+fn name(out: &mut Vec<u8>, key: &str) {
+    let (comma, key) = key.strip_prefix(',').map_or(("", key), |key| (",", key));
+    out.extend_from_slice(comma.as_bytes());
+    out.push(b'"');
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::verdict::Violation;
+    use crate::json::path::Path;
+
+    #[test]
+    fn an_error_body_names_every_violation() {
+        let violation = |key: &str| Violation {
+            gate: "schema",
+            kind: "schema",
+            path: Path::root().key(key),
+            message: format!("expected \"x\" at {key}"),
+            at: None,
+        };
+        let rejection = Rejection {
+            code: Code::SchemaViolation,
+            stage: "judge",
+            reason: "schema",
+            violations: Violations::of([violation("a"), violation("b")]).unwrap(),
+            rung: None,
+        };
+        let fault = Fault::rejected(&rejection);
+        insta::assert_snapshot!(String::from_utf8(fault.body("id", 1)).unwrap());
+        let answer = fault.answer("id", 1);
+        assert_eq!((answer.status.as_u16(), &answer.headers["x-should-retry"]), (422, &HeaderValue::from_static("false")));
+    }
+
+    #[test]
+    fn what_an_upstream_reported_goes_on_in_our_shape() {
+        let fault = Fault::reported(StatusCode::BAD_REQUEST, Reported::read(b"bad model"), Retry::ByStatus);
+        let body: serde_json::Value = serde_json::from_slice(&fault.body("id", 1)).unwrap();
+        assert_eq!(body["error"]["message"], "bad model");
+        assert_eq!(body["error"]["code"], "upstream_error");
+        assert_eq!(body["error"]["portcullis"]["outcome"], "failed");
+    }
+}
