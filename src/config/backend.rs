@@ -56,7 +56,7 @@ pub(super) fn resolve(
     for (name, file) in files {
         if !is_name(&name) {
             let message = format!(
-                "the backend name `{}` must be 1 to 64 letters, digits, `-`, `_` or `.`, and start with a letter or a digit",
+                "the backend name `{}` must be 1 to 64 letters, digits, `-`, `_` or `.`, a letter or digit first",
                 secret::name(&name)
             );
             notes.error_at_name(&["backends", &name], message);
@@ -83,7 +83,8 @@ fn backend(name: &str, file: BackendFile, auth: &AuthFile, notes: &mut Notes<'_>
     if kind == BackendKind::Demo {
         for member in ["base_url", "api_key", "credentials", "headers"] {
             if notes.is_written(&at(member)) {
-                let message = format!("a backend of kind `demo` is inside of the gateway and takes no `{member}`; remove it");
+                let message =
+                    format!("a backend of kind `demo` is inside of the gateway and takes no `{member}`; remove it");
                 notes.error(&at(member), message);
             }
         }
@@ -91,8 +92,8 @@ fn backend(name: &str, file: BackendFile, auth: &AuthFile, notes: &mut Notes<'_>
     let base = if kind == BackendKind::Demo { None } else { base(name, kind, file.base_url.as_deref(), notes) };
     let credentials = credentials(name, kind, file.api_key, file.credentials, auth, notes);
     let plain = base.as_ref().filter(|base| base.scheme == Scheme::HTTP && !is_loopback_host(base.authority.host()));
-    if let (Some(base), false) = (plain, matches!(credentials, Credentials::None)) {
-        let message = format!("backend `{name}` sends a key to `{}` without TLS; use https", base.authority);
+    if plain.is_some() && !matches!(credentials, Credentials::None) {
+        let message = format!("backend `{}` sends a key over the network without TLS; use https", secret::name(name));
         notes.warn(&at("base_url"), &message);
     }
     let capabilities = Capabilities::of(kind).overridden(&file.capabilities.unwrap_or_default());
@@ -102,7 +103,8 @@ fn backend(name: &str, file: BackendFile, auth: &AuthFile, notes: &mut Notes<'_>
 
 fn timeouts(name: &str, file: TimeoutsFile, notes: &mut Notes<'_>) -> Timeouts {
     let default = Timeouts::default();
-    let mut span = |member, written, default: Duration| notes.span(&["backends", name, "timeouts", member], written, default);
+    let mut span =
+        |member, written, default: Duration| notes.span(&["backends", name, "timeouts", member], written, default);
     let timeouts = Timeouts {
         connect: span("connect", file.connect, default.connect),
         first_byte: span("first_byte", file.first_byte, default.first_byte),
@@ -110,7 +112,10 @@ fn timeouts(name: &str, file: TimeoutsFile, notes: &mut Notes<'_>) -> Timeouts {
         total: span("total", file.total, default.total),
     };
     if timeouts.total < timeouts.connect.max(timeouts.first_byte).max(timeouts.idle) {
-        notes.warn(&["backends", name, "timeouts"], "`total` is shorter than another timeout, which can then never run out");
+        notes.warn(
+            &["backends", name, "timeouts"],
+            "`total` is shorter than another timeout, which can then never run out",
+        );
     }
     timeouts
 }
@@ -120,22 +125,36 @@ fn headers(name: &str, file: BTreeMap<String, String>, notes: &mut Notes<'_>) ->
     for (header, value) in file {
         let path = ["backends", name, "headers", &header];
         let Ok(parsed) = HeaderName::try_from(header.as_str()) else {
-            notes.error_at_name(&path, "this is not the name of a header; allowed: letters, digits and `-`, with no spaces and no `:`");
+            notes.error_at_name(
+                &path,
+                "this is not the name of a header; allowed: letters, digits and `-`, with no spaces and no `:`",
+            );
             continue;
         };
         if parsed == http::header::AUTHORIZATION {
-            notes.error_at_name(&path, "`authorization` is not set by `headers`; write `api_key`, which is sent as a bearer token");
+            notes.error_at_name(
+                &path,
+                "`authorization` is not set by `headers`; write `api_key`, which is sent as a bearer token",
+            );
         } else if HEADERS_REFUSED.contains(&parsed.as_str()) {
-            let message = format!("the header `{parsed}` belongs to the connection or to the gateway and cannot be set; remove it");
+            let message = format!(
+                "the header `{parsed}` belongs to the connection or to the gateway and cannot be set; remove it"
+            );
             notes.error_at_name(&path, message);
         } else if headers.iter().any(|(other, _)| *other == parsed) {
-            notes.error_at_name(&path, format!("the header `{parsed}` stands twice, in large and small letters; remove one of the two"));
+            notes.error_at_name(
+                &path,
+                format!("the header `{parsed}` stands twice, in large and small letters; remove one of the two"),
+            );
         } else if let Some(mut value) = header_value(&value) {
             // A header may hold a key, so no `Debug` shows it.
             value.set_sensitive(true);
             headers.push((parsed, value));
         } else {
-            let message = format!("the value of the header `{parsed}` holds a character that no header can carry; allowed: visible ASCII, and spaces inside");
+            let message = format!(
+                "the value of the header `{parsed}` holds a character that no header can carry; allowed: visible \
+                 ASCII, and spaces inside"
+            );
             notes.error(&path, message);
         }
     }
@@ -175,21 +194,29 @@ fn credentials(
     match api_key {
         Some(key) if key.is_empty() && kind == BackendKind::Openai => {
             let message = format!(
-                "{} is empty, and backend `{name}` of kind `openai` needs a key; set it, or write `credentials: caller` \
-                 under `auth.mode: passthrough`",
+                "{} is empty, and backend `{name}` of kind `openai` needs a key; set it, or write \
+                 `credentials: caller` under `auth.mode: passthrough`",
                 check::name(&key_path, None)
             );
             notes.error(&key_path, message);
         }
         Some(key) if key.is_empty() => {}
-        Some(key) if key.bytes().all(|byte| byte.is_ascii_graphic()) => return Credentials::Operator(SecretString::from(key)),
+        Some(key) if key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Credentials::Operator(SecretString::from(key));
+        }
         Some(_) => {
-            notes.error(&key_path, "the key holds a character that no bearer token can have; allowed: visible ASCII, no spaces");
+            notes.error(
+                &key_path,
+                "the key holds a character that no bearer token can have; allowed: visible ASCII, no spaces",
+            );
         }
         None => {
             let unkeyed = kind == BackendKind::Openai && !notes.is_written(&["backends", name, "base_url"]);
             if unkeyed && !notes.is_written(&key_path) && !notes.is_written(&caller_path) {
-                notes.warn(&["backends", name], &format!("backend `{name}` has no `api_key`, so OpenAI will refuse its calls"));
+                notes.warn(
+                    &["backends", name],
+                    &format!("backend `{name}` has no `api_key`, so OpenAI will refuse its calls"),
+                );
             }
         }
     }
@@ -209,7 +236,8 @@ fn base(name: &str, kind: BackendKind, written: Option<&str>, notes: &mut Notes<
         BackendKind::OpenaiCompatible | BackendKind::Demo => None,
     };
     let Some(text) = written.or(default) else {
-        let message = format!("backend `{name}` of kind `{}` lacks the member `base_url`, which has no default", kind.as_str());
+        let message =
+            format!("backend `{name}` of kind `{}` lacks the member `base_url`, which has no default", kind.as_str());
         notes.error(&path, message);
         return None;
     };
@@ -276,7 +304,19 @@ mod tests {
         assert_eq!(path("https://h/openai").as_deref(), Ok("/openai/v1"));
         assert_eq!(path("https://h/v1beta/openai").as_deref(), Ok("/v1beta/openai"));
         assert_eq!(path("https://h/api/paas/v4").as_deref(), Ok("/api/paas/v4"));
-        for text in ["h", "h/v1", "ftp://h", "https://u:p@h", "https://h?x", "https://h#x", "https://h:0", "https://h:99999", "https://:1", "", "https://"] {
+        for text in [
+            "h",
+            "h/v1",
+            "ftp://h",
+            "https://u:p@h",
+            "https://h?x",
+            "https://h#x",
+            "https://h:0",
+            "https://h:99999",
+            "https://:1",
+            "",
+            "https://",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

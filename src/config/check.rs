@@ -24,9 +24,8 @@ use crate::config::tree::Node;
 use crate::config::unit;
 
 /// The compiled schema. A unit test compiles it, so the fallback is never met in practice.
-static VALIDATOR: LazyLock<Option<Validator>> = LazyLock::new(|| {
-    jsonschema::options().offline().with_pattern_options(PatternOptions::regex()).build(&SCHEMA).ok()
-});
+static VALIDATOR: LazyLock<Option<Validator>> =
+    LazyLock::new(|| jsonschema::options().offline().with_pattern_options(PatternOptions::regex()).build(&SCHEMA).ok());
 
 /// A file that is checked.
 pub(super) struct Checked<'c> {
@@ -95,7 +94,9 @@ fn faults_of(text: &str, root: &Node, error: &ValidationError<'_>) -> Vec<Fault>
     let unit_help = part.and_then(|part| pattern_help(part.get("pattern")?.as_str()?));
     match error.kind() {
         ValidationErrorKind::AdditionalProperties { unexpected } => {
-            unexpected.iter().map(|key| unknown(text, node, &path, key, part)).collect()
+            let known = part.map(schema::members).unwrap_or_default();
+            let cut_off = secret::cut_off(text, node.entries(), &known);
+            unexpected.iter().map(|key| unknown(node, &path, key, &known, cut_off.contains(key.as_str()))).collect()
         }
         ValidationErrorKind::Required { property } => {
             // A member that is there, but was broken and reported before, is not missing.
@@ -128,18 +129,17 @@ fn faults_of(text: &str, root: &Node, error: &ValidationError<'_>) -> Vec<Fault>
     }
 }
 
-fn unknown(text: &str, node: &Node, path: &[String], key: &str, part: Option<&Value>) -> Fault {
-    let known = part.map(schema::members).unwrap_or_default();
+fn unknown(node: &Node, path: &[String], key: &str, known: &[&str], cut_off: bool) -> Fault {
     let entry = node.entry(key);
     let place = if path.is_empty() { "the file".to_owned() } else { name(path, None) };
     let near = did_you_mean(key, known.iter().copied());
-    let cut_off = near.is_empty() && secret::is_cut_off(text, node.entries(), key, &known);
+    let cut_off = cut_off && near.is_empty();
     let shown = if cut_off { "***".into() } else { secret::name(key) };
     let key_span = entry.filter(|_| cut_off).map(|entry| entry.key_span.clone());
     Fault {
         at: entry.map_or_else(|| node.span.clone(), |entry| entry.key_span.clone()),
         message: format!("{place} has no member `{shown}`{near}"),
-        hint: format!("{} allowed: {}", if near.is_empty() { ";" } else { "" }, listed(&known)),
+        hint: format!("{} allowed: {}", if near.is_empty() { ";" } else { "" }, listed(known)),
         hidden: entry.map(|entry| entry.node.origin.clone()).into_iter().chain(key_span).collect(),
         found: None,
         remove: Some(path.iter().cloned().chain([key.to_owned()]).collect()),
@@ -240,7 +240,8 @@ pub(super) fn name<S: AsRef<str>>(path: &[S], member: Option<&str>) -> String {
         if !text.is_empty() {
             text.push('.');
         }
-        let shown = if text.ends_with(".headers") && !secret::is_header_name(step) { "***".into() } else { secret::name(step) };
+        let shown =
+            if text.ends_with(".headers") && !secret::is_header_name(step) { "***".into() } else { secret::name(step) };
         text.push_str(&if plain { shown } else { format!("\"{shown}\"") });
     }
     if text.is_empty() { "the file".into() } else { format!("`{text}`") }

@@ -69,7 +69,8 @@ fn text(written: &str, world: &World<'_>) -> Result<String, Vec<String>> {
 }
 
 fn resolve(reference: &str, world: &World<'_>) -> Result<String, String> {
-    const ALLOWED: &str = "allowed: `${env:NAME}`, `${env:NAME:-default}`, `${file:PATH}`, and `$${` for the text itself";
+    const ALLOWED: &str =
+        "allowed: `${env:NAME}`, `${env:NAME:-default}`, `${file:PATH}`, and `$${` for the text itself";
     match reference.split_once(':') {
         Some(("env", rest)) => {
             let (name, default) = match rest.split_once(":-") {
@@ -99,7 +100,10 @@ fn resolve(reference: &str, world: &World<'_>) -> Result<String, String> {
 
 fn file(path: &str, folder: &Path) -> Result<String, String> {
     if path.is_empty() || path.contains("${") {
-        return Err("the reference does not name a file; write `${file:PATH}`, with a path that starts at this file's folder".into());
+        return Err(
+            "the reference does not name a file; write `${file:PATH}`, with a path that starts at this file's folder"
+                .into(),
+        );
     }
     let full = folder.join(path);
     // The path is what the file says, so it may be shown; what is in the file may not.
@@ -125,7 +129,7 @@ fn is_variable(name: &str) -> bool {
     starts && name.len() <= 128 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether a value as written is one reference and nothing else, so that it tells where a secret is, and not the secret.
+/// Whether a value as written is one reference and nothing else, so that it tells where a secret is, not the secret.
 pub(super) fn is_bare_reference(raw: &str) -> bool {
     let raw = raw.trim();
     let bare = ['"', '\''].iter().find_map(|quote| raw.strip_prefix(*quote)?.strip_suffix(*quote)).unwrap_or(raw);

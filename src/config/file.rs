@@ -1,8 +1,8 @@
 //! The configuration as it is written.
 //!
-//! These structs are the file's JSON Schema, too. Every member is an `Option`, because a file with errors is read as far
-//! as it goes, so that all its errors are reported at once; which members must be there is said by `required` and checked
-//! by the schema before. None of them derives `Debug`: they hold expanded secrets.
+//! These structs are the file's JSON Schema, too. Every member is an `Option`, because a file with errors is read as
+//! far as it goes, so that all its errors are reported at once; which members must be there is said by `required` and
+//! checked by the schema before. None of them derives `Debug`: they hold expanded secrets.
 
 use std::collections::BTreeMap;
 
@@ -162,8 +162,8 @@ pub(super) struct BackendFile {
     /// Its wire format and manners.
     #[schemars(required)]
     pub(super) kind: Option<BackendKind>,
-    /// Where it is, with or without `/v1` at the end. `openai`, `lmstudio`, `llamacpp` and `vllm` have their usual address
-    /// as default.
+    /// Where it is, with or without `/v1` at the end. `openai`, `lmstudio`, `llamacpp` and `vllm` have their usual
+    /// address as default.
     pub(super) base_url: Option<String>,
     /// The operator's key, sent as a bearer token.
     pub(super) api_key: Option<String>,

@@ -48,7 +48,10 @@ pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Configu
         Err(error) => {
             let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
             let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-            Err(unplaced(format!("is not UTF-8: byte {} (on line {line}) starts no character", error.valid_up_to() + 1)))
+            Err(unplaced(format!(
+                "is not UTF-8: byte {} (on line {line}) starts no character",
+                error.valid_up_to() + 1
+            )))
         }
     }
 }
@@ -101,8 +104,8 @@ fn read(source: &Source<'_>, world: &World<'_>, shown: &mut Shown, problems: &mu
     check::check(source, &mut root, shown, problems);
     let checked = Checked { source, root: &root };
     let instance = root.to_json()?;
-    // The schema has let through only what fits the structs, so this cannot fail; if it does all the same, the reason is
-    // not shown, for serde's words hold values.
+    // The schema has let through only what fits the structs, so this cannot fail; if it does all the same, the reason
+    // is not shown, for serde's words hold values.
     let file: ConfigFile = serde_json::from_value(instance).ok()?;
     resolve::resolve(file, &checked, shown, world.folder, problems)
 }
@@ -117,10 +120,7 @@ fn too_large() -> String {
 ///
 /// # Errors
 /// Where the key in the environment cannot be sent as a header.
-pub fn embedded(
-    env: &dyn Fn(&str) -> Option<String>,
-    behaviours: &[&str],
-) -> Result<Configuration, ConfigErrors> {
+pub fn embedded(env: &dyn Fn(&str) -> Option<String>, behaviours: &[&str]) -> Result<Configuration, ConfigErrors> {
     let openai = env("OPENAI_API_KEY").is_some_and(|key| !key.is_empty());
     let mut text = String::from("version: 1\nauth: {mode: none}\nbackends:\n  demo: {kind: demo}\n");
     if openai {

@@ -1,9 +1,9 @@
 //! The configuration: one YAML file, read completely or not at all.
 //!
-//! A file becomes a tree that knows its places ([`tree`]), references are expanded ([`expand`]), the tree is checked
-//! against the JSON Schema of the structs in [`file`](self::file) ([`check`]), read into them, and resolved into [`Settings`] and
-//! [`Catalog`]. Every step goes on past an error, so that all of them are reported at once; nothing that is written is
-//! ignored. See `config/README.md` for the format.
+//! A file becomes a tree that knows its places (`tree`), references are expanded (`expand`), the tree is checked
+//! against the JSON Schema (`check`) of the structs in `file`, read into them, and resolved into [`Settings`] and
+//! [`Catalog`] (`resolve`, `backend`, `model`). Every step goes on past an error, so that all of them are reported at
+//! once; nothing that is written is ignored. See `config/README.md` for the format.
 
 mod backend;
 mod check;

@@ -42,7 +42,10 @@ pub(super) fn resolve(
         let Some(written) = file.targets else { continue };
         let upstream_calls_max = file.upstream_calls_max.unwrap_or(UPSTREAM_CALLS_MAX);
         if usize::try_from(upstream_calls_max).is_ok_and(|most| most < written.len()) {
-            let message = format!("model `{}` has more targets than `upstream_calls_max`; the last are never reached", secret::name(&name));
+            let message = format!(
+                "model `{}` has more targets than `upstream_calls_max`; the last are never reached",
+                secret::name(&name)
+            );
             notes.warn(&["models", &name], &message);
         }
         let mut targets = Vec::new();
@@ -68,11 +71,16 @@ fn check_name(name: &str, notes: &mut Notes<'_>) {
     let shown = secret::name(name);
     let path = ["models", name];
     if name != "*" && name.contains('*') {
-        notes.error_at_name(&path, format!("the model name `{shown}` is no pattern; only `*` alone, for every other name, is allowed"));
+        notes.error_at_name(
+            &path,
+            format!("the model name `{shown}` is no pattern; only `*` alone, for every other name, is allowed"),
+        );
     } else if name.len() > 256 || name.trim() != name || name.chars().any(char::is_control) {
         notes.error_at_name(
             &path,
-            format!("the model name `{shown}` must have at most 256 bytes, no control characters, and no spaces around it"),
+            format!(
+                "the model name `{shown}` must have at most 256 bytes, no control characters, and no spaces around it"
+            ),
         );
     }
 }
@@ -94,16 +102,19 @@ fn target(
             let near = did_you_mean(&name, known.iter().copied());
             let all = known.iter().map(|name| format!("`{}`", secret::name(name))).collect::<Vec<_>>().join(", ");
             let defined = if !near.is_empty() || all.is_empty() { near } else { format!("; defined: {all}") };
-            let message =
-                format!("model `{}` names backend {}, which is not defined{defined}", secret::name(model), notes.quoted(&path));
+            let message = format!(
+                "model `{}` names backend {}, which is not defined{defined}",
+                secret::name(model),
+                notes.quoted(&path)
+            );
             notes.error(&path, message);
         }
         return None;
     };
     if auth.allow_remote == Some(true) && auth.mode.is_some() && spends_a_key(backend) {
         let message = format!(
-            "model `{}` goes to backend `{}`, which spends the operator's key; with `auth.allow_remote: true` and a mode \
-             that knows no keys of its own, anyone could spend it",
+            "model `{}` goes to backend `{}`, which spends the operator's key; with `auth.allow_remote: true` and \
+             a mode that knows no keys of its own, anyone could spend it",
             secret::name(model),
             backend.name
         );
@@ -114,7 +125,8 @@ fn target(
 
 fn spends_a_key(backend: &Backend) -> bool {
     let by_header = |name: &str| KEY_HEADERS.contains(&name) || secret::is_secret_name(name);
-    matches!(backend.credentials, Credentials::Operator(_)) || backend.headers.iter().any(|(name, _)| by_header(name.as_str()))
+    matches!(backend.credentials, Credentials::Operator(_))
+        || backend.headers.iter().any(|(name, _)| by_header(name.as_str()))
 }
 
 /// A caller's key is for one provider, so failover must not carry it to another host.

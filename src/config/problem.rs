@@ -97,11 +97,6 @@ impl Problems {
         self.found.push((span.start, message.into()));
     }
 
-    /// Whether nothing is wrong.
-    pub(super) fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
     /// The problems in the order of the file, each once.
     pub(super) fn sorted(mut self) -> Vec<(usize, String)> {
         self.found.sort_by_key(|(offset, _)| *offset);

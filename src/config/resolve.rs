@@ -85,9 +85,10 @@ impl Notes<'_> {
         self.checked.root.at(path).is_some()
     }
 
-    /// Whether `path` is written, but was reported before or could not be read, so that nothing follows from its absence.
+    /// Whether `path` is written, but was reported before, so that nothing follows from its absence.
     pub(super) fn is_broken(&self, path: &[&str]) -> bool {
-        (1..=path.len()).any(|end| path.get(..end).and_then(|part| self.checked.root.at(part)).is_some_and(|node| node.broken))
+        (1..=path.len())
+            .any(|end| path.get(..end).and_then(|part| self.checked.root.at(part)).is_some_and(|node| node.broken))
     }
 
     /// The names that the mapping at `path` has in the file, those of wrong members included.
@@ -114,7 +115,8 @@ impl Notes<'_> {
         match usize::try_from(bytes) {
             Ok(size) if size > 0 && bytes <= SIZE_MAX => size,
             _ => {
-                let message = format!("{} must lie between 1B and 1024GiB; found {}", check::name(path, None), self.quoted(path));
+                let message =
+                    format!("{} must lie between 1B and 1024GiB; found {}", check::name(path, None), self.quoted(path));
                 self.error(path, message);
                 default
             }
@@ -125,7 +127,8 @@ impl Notes<'_> {
     pub(super) fn span(&mut self, path: &[&str], written: Option<Span>, default: Duration) -> Duration {
         match written {
             Some(Span(span)) if span.is_zero() || span > SPAN_MAX => {
-                let message = format!("{} must lie between 1ms and 720h; found {}", check::name(path, None), self.quoted(path));
+                let message =
+                    format!("{} must lie between 1ms and 720h; found {}", check::name(path, None), self.quoted(path));
                 self.error(path, message);
                 default
             }
@@ -174,7 +177,8 @@ fn listen(file: ListenFile, notes: &mut Notes<'_>) -> Listen {
     let address = address(&["listen", "address"], file.address.as_deref(), 8787, notes);
     let limits = limits(file.limits.unwrap_or_default(), notes);
     let hold = file.hold.unwrap_or_default();
-    let keepalive_after = notes.span(&["listen", "hold", "keepalive_after"], hold.keepalive_after, Duration::from_secs(10));
+    let keepalive_after =
+        notes.span(&["listen", "hold", "keepalive_after"], hold.keepalive_after, Duration::from_secs(10));
     let cors = file.cors.unwrap_or_default();
     for (index, origin) in cors.iter().enumerate() {
         if !is_origin(origin) {
@@ -210,7 +214,10 @@ fn limits(file: LimitsFile, notes: &mut Notes<'_>) -> Limits {
         },
     };
     if limits.held < limits.body.max(limits.response) {
-        notes.warn(&at("held"), "`listen.limits.held` is smaller than one `body` or one `response` may be; the largest are refused");
+        notes.warn(
+            &at("held"),
+            "`listen.limits.held` is smaller than one `body` or one `response` may be; the largest are refused",
+        );
     }
     limits
 }
@@ -220,7 +227,10 @@ fn admin(file: AdminFile, notes: &mut Notes<'_>) -> Admin {
     let path = ["admin", "token"];
     let token = file.token.filter(|token| !token.is_empty());
     if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-        notes.error(&path, "`admin.token` holds a character that no bearer token can have; allowed: visible ASCII, no spaces");
+        notes.error(
+            &path,
+            "`admin.token` holds a character that no bearer token can have; allowed: visible ASCII, no spaces",
+        );
     }
     if token.is_none() && !is_loopback(address) && !notes.is_broken(&path) {
         let message = format!(
@@ -237,8 +247,7 @@ fn address(path: &[&str], written: Option<&str>, port: u16, notes: &mut Notes<'_
     let default = SocketAddr::from(([127, 0, 0, 1], port));
     let Some(text) = written else { return default };
     text.parse().unwrap_or_else(|_| {
-        let local = text.strip_prefix("localhost:").filter(|port| port.parse::<u16>().is_ok());
-        let hint = local.map(|port| format!("; did you mean `127.0.0.1:{port}`?")).unwrap_or_default();
+        let hint = if text.starts_with("localhost:") { "; write `127.0.0.1` for `localhost`" } else { "" };
         let message = format!(
             "{} must be an IP address and a port, for example `127.0.0.1:{port}` or `[::1]:{port}`; found {}{hint}",
             check::name(path, None),
@@ -290,7 +299,8 @@ fn is_origin(text: &str) -> bool {
         "https" => ":443",
         _ => "://",
     };
-    let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_lowercase()) && scheme.chars().all(|c| small(c) || "+-.".contains(c));
+    let scheme_ok =
+        scheme.starts_with(|c: char| c.is_ascii_lowercase()) && scheme.chars().all(|c| small(c) || "+-.".contains(c));
     let host_ok = !host.is_empty() && host.chars().all(|c| small(c) || "-._:[]".contains(c));
     scheme_ok && host_ok && !host.ends_with(own_port) && host.parse::<http::uri::Authority>().is_ok()
 }
@@ -313,8 +323,8 @@ fn telemetry(file: TelemetryFile, notes: &mut Notes<'_>) -> Telemetry {
         // A bare word would be taken for a target and silence all the rest, so a misspelt level is caught here.
         let near = did_you_mean(log.trim(), LEVELS);
         let message = format!(
-            "`telemetry.log` must be a level (`off`, `error`, `warn`, `info`, `debug`, `trace`), or levels by target, for \
-             example `info,portcullis=debug`; found {}{near}",
+            "`telemetry.log` must be a level (`off`, `error`, `warn`, `info`, `debug`, `trace`), or levels by \
+             target, for example `info,portcullis=debug`; found {}{near}",
             notes.quoted(&path)
         );
         notes.error(&path, message);

@@ -42,7 +42,8 @@ fn never_null(schema: &mut Value) {
 }
 
 fn only_other_than_null(members: &Map<String, Value>) -> Option<Map<String, Value>> {
-    let others: Vec<_> = members.get("anyOf")?.as_array()?.iter().filter(|one| one.get("type") != Some(&"null".into())).collect();
+    let others: Vec<_> =
+        members.get("anyOf")?.as_array()?.iter().filter(|one| one.get("type") != Some(&"null".into())).collect();
     match others.as_slice() {
         [Value::Object(one)] => Some(one.clone()),
         _ => None,
@@ -75,7 +76,8 @@ fn plain(value: &Value) -> String {
 
 /// Every word that the format itself is made of: names of members and listed values, available or not.
 pub(super) fn vocabulary() -> HashSet<String> {
-    let mut words: HashSet<String> = unavailable::MEMBERS.iter().copied().flatten().map(|word| (*word).to_owned()).collect();
+    let mut words: HashSet<String> =
+        unavailable::MEMBERS.iter().copied().flatten().map(|word| (*word).to_owned()).collect();
     collect(&SCHEMA, &mut words);
     words.extend(["true", "false", "*"].map(str::to_owned));
     words

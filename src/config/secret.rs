@@ -15,8 +15,30 @@ const SECRET_NAMES: [&str; 9] =
 
 /// How keys of well-known providers start.
 const KEY_STARTS: [&str; 24] = [
-    "sk-", "sk_", "pk-", "pk_", "rk_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AIza", "AKIA",
-    "ASIA", "eyJ", "gsk_", "hf_", "r8_", "xai-", "ya29.", "nvapi-", "pplx-", "fw_",
+    "sk-",
+    "sk_",
+    "pk-",
+    "pk_",
+    "rk_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "AIza",
+    "AKIA",
+    "ASIA",
+    "eyJ",
+    "gsk_",
+    "hf_",
+    "r8_",
+    "xai-",
+    "ya29.",
+    "nvapi-",
+    "pplx-",
+    "fw_",
 ];
 
 /// Whether a member of this name, or of a name that it may be meant to be, holds a secret.
@@ -36,23 +58,31 @@ pub(super) fn looks_like_key(word: &str) -> bool {
     known || (word.len() >= 32 && mixed && !word.contains('.'))
 }
 
-/// Whether a text that should be one word names a secret and goes on, as `api_key:hunter2` does, where a space is missing.
+/// Whether a text that should be one word names a secret and goes on: `api_key:hunter2`, where a space is missing.
 pub(super) fn speaks_of_a_secret(text: &str) -> bool {
     let mut words = words(text).filter_map(|span| text.get(span));
     let named = words.clone().any(is_secret_name);
     named && words.nth(1).is_some()
 }
 
-/// Whether the unknown member `key` may be the rest of a secret, which a comma has cut in two: `{token: one,two}`.
-pub(super) fn is_cut_off(text: &str, entries: &[Entry], key: &str, known: &[&str]) -> bool {
-    let before = entries.iter().take_while(|entry| entry.key != key);
-    let Some(last) = before.filter(|entry| known.contains(&entry.key.as_str()) || is_secret_name(&entry.key)).last() else {
-        return false;
-    };
-    let quoted = text.get(last.node.origin.clone()).is_some_and(|raw| raw.starts_with(['"', '\'']));
-    let end = entries.iter().find(|entry| entry.key == key).map_or(0, |entry| entry.key_span.start);
-    let one_line = text.get(last.key_span.end..end).is_some_and(|between| !between.contains('\n'));
-    is_secret_name(&last.key) && !quoted && one_line
+/// The unknown members of a mapping that may be the rest of a secret, which a comma has cut in two: `{token: one,two}`.
+pub(super) fn cut_off<'e>(text: &str, entries: &'e [Entry], known: &[&str]) -> HashSet<&'e str> {
+    let mut secret: Option<&Entry> = None;
+    let mut cut = HashSet::new();
+    for entry in entries {
+        if is_secret_name(&entry.key) {
+            let quoted = text.get(entry.node.origin.clone()).is_some_and(|raw| raw.starts_with(['"', '\'']));
+            secret = Some(entry).filter(|_| !quoted);
+        } else if known.contains(&entry.key.as_str()) {
+            secret = None;
+        } else if let Some(before) = secret {
+            let between = text.get(before.key_span.end..entry.key_span.start);
+            if between.is_some_and(|between| between.len() < 4096 && !between.contains('\n')) {
+                cut.insert(entry.key.as_str());
+            }
+        }
+    }
+    cut
 }
 
 /// The name of a member for a message: itself, or a mask where it is more than a name.
@@ -96,7 +126,7 @@ pub(super) fn in_text(line: &str, comment: Option<usize>) -> Vec<Range<usize>> {
         }
         // A space is missing: `api_key:hunter2` is one text to YAML.
         let rest = line.get(span.end..).unwrap_or_default();
-        let glued = rest.strip_prefix([':', '=']).filter(|rest| !rest.starts_with(|c: char| c.is_whitespace()));
+        let glued = rest.strip_prefix([':', '=']).filter(|rest| !rest.starts_with([' ', '\t', '-']));
         if let Some(glued) = glued.filter(|glued| !glued.is_empty() && is_secret_name(text)) {
             let end = glued.find(|c: char| c.is_whitespace() || ",}]".contains(c)).unwrap_or(glued.len());
             masks.push(span.end + 1..span.end + 1 + end);
@@ -190,7 +220,7 @@ impl Found {
                     if secret || is_more_than_a_name(&entry.key) {
                         self.secrets.push(entry.key_span.clone());
                     }
-                    self.member(&entry.key, &entry.node, text, secret);
+                    self.member(entry, text, secret);
                 }
                 return;
             }
@@ -211,24 +241,48 @@ impl Found {
         }
     }
 
-    fn member(&mut self, key: &str, node: &Node, text: &str, secret: bool) {
+    /// An unquoted secret may start with `&`, `!` or `#`, and so look like an anchor, a tag or a comment to YAML.
+    fn before_value(&mut self, entry: &Entry, text: &str) {
+        let from = entry.key_span.end;
+        let gap = text.get(from..entry.node.span.start).unwrap_or_default();
+        if let Some(at) = gap.find(['&', '!']) {
+            self.secrets.push(from + at..entry.node.span.start);
+        }
+        if matches!(entry.node.content, Content::Nothing) {
+            let line = text.get(from..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+            self.secrets.extend(line.find('#').map(|at| from + at + 1..from + line.len()));
+        }
+    }
+
+    fn member(&mut self, entry: &Entry, text: &str, secret: bool) {
+        let (key, node) = (entry.key.as_str(), &entry.node);
+        if secret || key == "headers" || is_secret_name(key) {
+            self.before_value(entry, text);
+        }
         let raw = text.get(node.origin.clone()).unwrap_or_default();
         match &node.content {
-            // Names of headers are shown, so that an error can speak of one; a name that is none may be more than a name.
+            // Names of headers are shown, so that an error can speak of one; what is none may be more than a name.
             Content::Map(headers) if key == "headers" => {
                 for header in headers {
                     self.scalars.push(header.key_span.clone());
                     if !is_header_name(&header.key) || matches!(header.node.content, Content::Nothing) {
                         self.secrets.push(header.key_span.clone());
                     }
+                    self.before_value(header, text);
                     self.walk(&header.node, text, true);
                 }
             }
             Content::List(_) if key == "headers" => self.walk(node, text, true),
+            // A whole header line; sizes, and what was meant for a boolean, are single words.
+            Content::Text { value, .. } if key == "headers" && !value.chars().all(char::is_alphanumeric) => {
+                self.walk(node, text, true);
+            }
             // Anything else here is most likely a key in the wrong place.
             Content::Text { value, .. } if key == "credentials" => self.walk(node, text, secret || value != "caller"),
             // An address without a scheme is not found by its looks.
-            Content::Text { value, .. } if matches!(key, "base_url" | "url" | "proxy" | "otlp") && !raw.contains("://") => {
+            Content::Text { value, .. }
+                if matches!(key, "base_url" | "url" | "proxy" | "otlp") && !raw.contains("://") =>
+            {
                 self.walk(node, text, secret || value.contains('@'));
             }
             _ => self.walk(node, text, secret || is_secret_name(key)),

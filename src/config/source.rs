@@ -12,6 +12,8 @@ use crate::config::secret;
 
 /// A line longer than this is not shown: nobody finds the caret in it.
 const LINE_MAX: usize = 400;
+/// Errors that are listed one by one: whoever has more of them has taken the wrong file.
+const ERRORS_MAX: usize = 1000;
 /// Characters of a value that a message shows.
 const VALUE_MAX: usize = 60;
 /// What stands for a secret.
@@ -57,7 +59,14 @@ impl<'t> Source<'t> {
             message,
             place: Some(self.place(offset, shown)),
         };
-        ConfigErrors::of(problems.sorted().into_iter().map(error).collect())
+        let problems = problems.sorted();
+        let more = problems.len().saturating_sub(ERRORS_MAX);
+        let mut errors: Vec<_> = problems.into_iter().take(ERRORS_MAX).map(error).collect();
+        if more > 0 {
+            let message = format!("{more} more errors are not listed; is this the right file?");
+            errors.push(ConfigError { name: self.name.to_owned(), message, place: None });
+        }
+        ConfigErrors::of(errors)
     }
 
     /// The whole text.
@@ -88,7 +97,8 @@ impl<'t> Source<'t> {
         let text = self.excerpt(span.start..end, span.start, shown).text;
         let text = text.trim();
         let bare = ['"', '\''].iter().find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote)).unwrap_or(text);
-        let more = bare.chars().count() > VALUE_MAX || end < span.start + self.text.get(span.clone()).map_or(0, |t| t.trim_end().len());
+        let more = bare.chars().count() > VALUE_MAX
+            || end < span.start + self.text.get(span.clone()).map_or(0, |t| t.trim_end().len());
         let short: String = bare.chars().take(VALUE_MAX).collect();
         if more { format!("`{short}...`") } else { format!("`{short}`") }
     }

@@ -21,11 +21,12 @@ use serde_saphyr::granit_parser::ScanError;
 use serde_saphyr::granit_parser::Span;
 
 use crate::config::problem::Problems;
+use crate::config::secret;
 
 /// Open containers that a file may nest, aliases followed.
 const DEPTH_MAX: usize = 64;
 /// Nodes that a file may stand for, aliases followed.
-const NODES_MAX: usize = 100_000;
+const NODES_MAX: usize = 50_000;
 
 /// One part of the file.
 #[derive(Clone, Debug)]
@@ -84,9 +85,8 @@ impl Node {
             Content::Map(entries) => Box::new(entries.iter().map(|entry| &entry.node)),
             _ => Box::new(std::iter::empty()),
         };
-        let (size, height) = children.fold((1_usize, 0), |(size, height), child| {
-            (size.saturating_add(child.size), height.max(child.height))
-        });
+        let (size, height) = children
+            .fold((1_usize, 0), |(size, height), child| (size.saturating_add(child.size), height.max(child.height)));
         let height = height + usize::from(matches!(content, Content::List(_) | Content::Map(_)));
         Self { origin: span.clone(), span, content, broken: false, size, height }
     }
@@ -232,7 +232,9 @@ fn syntax(text: &str, error: &ScanError) -> String {
             format!("no value can start with `{character}`; put the text in quotes")
         }
         ErrorKind::UnexpectedCharacter { .. } => "a control character stands here".into(),
-        _ if rest.starts_with('*') || text.get(..place(text, error).start).is_some_and(|t| t.trim_end().ends_with("*:")) => {
+        _ if rest.starts_with('*')
+            || text.get(..place(text, error).start).is_some_and(|t| t.trim_end().ends_with("*:")) =>
+        {
             "`*` unquoted refers to an anchor in YAML; write \"*\" in quotes".into()
         }
         other => format!("this is not YAML: {other}"),
@@ -302,9 +304,12 @@ impl Builder<'_> {
             }
             Event::SequenceEnd | Event::MappingEnd => return self.close(span.end),
             Event::Alias(id) => return self.alias(id, span),
-            Event::UnresolvedAlias(_) => {
-                self.problems.add(span, "this `*` refers to an anchor that is not defined above it; put it in quotes if text is meant");
-                let mut node = Node::new(span.clone(), Content::Nothing);
+            Event::UnresolvedAlias(name) => {
+                self.problems.add(
+                    span,
+                    "this `*` refers to an anchor that is not defined above it; put it in quotes if text is meant",
+                );
+                let mut node = Node::new(span.clone(), Content::Text { value: name.into_owned(), expanded: false });
                 node.broken = true;
                 return self.place(node, 0);
             }
@@ -375,12 +380,13 @@ impl Builder<'_> {
                 Some((Some(key), key_span)) => members.entries.push(Entry { key, key_span, node }),
                 Some((None, _)) => self.refused.push(node.origin),
                 None => {
-                    let name = key_name(&node).and_then(|name| match members.seen.insert(name.clone()) {
-                        true => Ok(name),
-                        false => Err("this name stands twice in one mapping; remove one of the two"),
+                    let name = key_name(&node).map_err(str::to_owned).and_then(|name| {
+                        let twice =
+                            || format!("the member `{}` stands twice in one mapping; remove one", secret::name(&name));
+                        if members.seen.insert(name.clone()) { Ok(name) } else { Err(twice()) }
                     });
                     if let Err(message) = &name {
-                        self.problems.add(&node.span, *message);
+                        self.problems.add(&node.span, message);
                         if matches!(node.content, Content::List(_) | Content::Map(_)) {
                             self.refused.push(node.origin);
                         }
@@ -455,8 +461,8 @@ fn number(text: &str) -> Result<Option<Number>, &'static str> {
     if let Ok(whole) = text.parse::<i64>() {
         return Ok(Some(whole.into()));
     }
-    // A whole number in another form (`4096.0`, `1e3`) is one to JSON Schema, so it is one here; 2^53 is where f64 stops
-    // holding every whole number.
+    // A whole number in another form (`4096.0`, `1e3`) is one to JSON Schema, so it is one here; 2^53 is where f64
+    // stops holding every whole number.
     if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 {
         return Ok(Some((float as i64).into()));
     }

@@ -16,9 +16,11 @@ pub(super) const SIZE: &str = "^[0-9]{1,10}(B|KiB|MiB|GiB)$";
 /// How a duration is written; a `minLength` of 1 stands beside it, since every part may be absent.
 pub(super) const DURATION: &str = "^([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$";
 /// A size in words.
-pub(super) const SIZE_HELP: &str = "a size: a whole number with `B`, `KiB`, `MiB` or `GiB` after it, for example `32MiB`";
+pub(super) const SIZE_HELP: &str =
+    "a size: a whole number with `B`, `KiB`, `MiB` or `GiB` after it, for example `32MiB`";
 /// A duration in words.
-pub(super) const DURATION_HELP: &str = "a duration: whole numbers with `h`, `m`, `s` or `ms` after them, largest first, for example `10s`, `1m30s` or `250ms`";
+pub(super) const DURATION_HELP: &str = "a duration: whole numbers with `h`, `m`, `s` or `ms` after them, largest \
+     first, for example `10s`, `1m30s` or `250ms`";
 
 /// A number of bytes, as written (`32MiB`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +114,9 @@ impl JsonSchema for Span {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "minLength": 1, "pattern": DURATION, "examples": ["250ms", "10s", "1m30s", "1h"]})
+        json_schema!({
+            "type": "string", "minLength": 1, "pattern": DURATION, "examples": ["250ms", "10s", "1m30s", "1h"],
+        })
     }
 }
 

@@ -11,6 +11,7 @@ mod graph;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod unfold;
 mod weigh;
 
 use serde_json::Value;

@@ -20,12 +20,20 @@ pub fn of(error: &ValidationError<'_>) -> String {
             other => format!("the required member {} is missing", value(other)),
         },
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            format!("members that the schema does not allow: {}", list(unexpected.iter().map(|name| format!("`{}`", shown(name)))))
+            format!(
+                "members that the schema does not allow: {}",
+                list(unexpected.iter().map(|name| format!("`{}`", shown(name))))
+            )
         }
         Kind::UnevaluatedItems { unexpected } => {
-            format!("items that the schema does not allow: {}", list(unexpected.iter().map(|item| format!("`{}`", shown(item)))))
+            format!(
+                "items that the schema does not allow: {}",
+                list(unexpected.iter().map(|item| format!("`{}`", shown(item))))
+            )
         }
-        Kind::AdditionalItems { limit } => format!("expected at most {limit} items, found {}", length(error.instance())),
+        Kind::AdditionalItems { limit } => {
+            format!("expected at most {limit} items, found {}", length(error.instance()))
+        }
         Kind::Enum { options } => format!("expected one of {}, found {found}", options_of(options)),
         Kind::Constant { expected_value } => format!("expected {}, found {found}", value(expected_value)),
         Kind::Minimum { limit } => format!("expected at least {limit}, found {found}"),
@@ -33,12 +41,18 @@ pub fn of(error: &ValidationError<'_>) -> String {
         Kind::ExclusiveMinimum { limit } => format!("expected more than {limit}, found {found}"),
         Kind::ExclusiveMaximum { limit } => format!("expected less than {limit}, found {found}"),
         Kind::MultipleOf { multiple_of } => format!("expected a multiple of {multiple_of}, found {found}"),
-        Kind::MinLength { limit } => format!("expected at least {limit} characters, found {}", length(error.instance())),
+        Kind::MinLength { limit } => {
+            format!("expected at least {limit} characters, found {}", length(error.instance()))
+        }
         Kind::MaxLength { limit } => format!("expected at most {limit} characters, found {}", length(error.instance())),
         Kind::MinItems { limit } => format!("expected at least {limit} items, found {}", length(error.instance())),
         Kind::MaxItems { limit } => format!("expected at most {limit} items, found {}", length(error.instance())),
-        Kind::MinProperties { limit } => format!("expected at least {limit} members, found {}", length(error.instance())),
-        Kind::MaxProperties { limit } => format!("expected at most {limit} members, found {}", length(error.instance())),
+        Kind::MinProperties { limit } => {
+            format!("expected at least {limit} members, found {}", length(error.instance()))
+        }
+        Kind::MaxProperties { limit } => {
+            format!("expected at most {limit} members, found {}", length(error.instance()))
+        }
         Kind::UniqueItems => "expected items that are pairwise different".to_owned(),
         Kind::Contains => "no item matches `contains`, or too few or too many do".to_owned(),
         Kind::Format { format } => format!("expected the format `{}`, found {found}", shown(format)),
@@ -52,7 +66,9 @@ pub fn of(error: &ValidationError<'_>) -> String {
         Kind::OneOfMultipleValid { .. } => "matches more than one branch of `oneOf`".to_owned(),
         Kind::PropertyNames { error } => format!("a member's name: {}", of(error)),
         Kind::ContentEncoding { content_encoding } => format!("expected the encoding `{}`", shown(content_encoding)),
-        Kind::ContentMediaType { content_media_type } => format!("expected the media type `{}`", shown(content_media_type)),
+        Kind::ContentMediaType { content_media_type } => {
+            format!("expected the media type `{}`", shown(content_media_type))
+        }
         Kind::FromUtf8 { .. } => "the encoded content is not UTF-8".to_owned(),
         Kind::Custom { .. } | Kind::Referencing(_) => format!("the schema refuses {found}"),
     }

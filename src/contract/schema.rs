@@ -67,6 +67,9 @@ pub enum SchemaError {
         /// What its meta-schema or the compiler says.
         message: String,
     },
+    /// Compiling it ended the thread that did it: a fault of ours, or of the compiler's.
+    #[error("the schema could not be compiled")]
+    Unfinished,
 }
 
 impl CompiledSchema {
@@ -75,8 +78,9 @@ impl CompiledSchema {
         if text.len() > limits.bytes {
             return Err(SchemaError::Bytes { found: text.len(), max: limits.bytes });
         }
-        let said = std::str::from_utf8(&text)
-            .map_err(|error| SchemaError::Json(JsonFault::new(crate::json::JsonFaultKind::Expected("UTF-8"), error.valid_up_to())))?;
+        let said = std::str::from_utf8(&text).map_err(|error| {
+            SchemaError::Json(JsonFault::new(crate::json::JsonFaultKind::Expected("UTF-8"), error.valid_up_to()))
+        })?;
         let value = tree::parse(said).map_err(SchemaError::Json)?;
         let depth = check::depth(&text);
         if depth > limits.depth {
@@ -143,9 +147,7 @@ fn known_draft(schema: &Value) -> Result<(), SchemaError> {
 /// Compiles with linear-time patterns; only where one needs look-around, with the backtracking engine,
 /// bounded in its steps.
 fn validator(schema: &Value) -> Result<Validator, SchemaError> {
-    let options = || {
-        jsonschema::options().offline().should_validate_formats(true).should_ignore_unknown_formats(true)
-    };
+    let options = || jsonschema::options().offline().should_validate_formats(true).should_ignore_unknown_formats(true);
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     let first = match options().with_pattern_options(linear).build(schema) {
         Ok(validator) => return Ok(validator),
@@ -192,7 +194,8 @@ fn admits(schema: &Value) -> Admits {
             let has = |name: &str| types == name || types.as_array().is_some_and(|list| list.iter().any(|t| t == name));
             return Admits { object: has("object"), array: has("array") };
         }
-        let Some(pointer) = here.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#')) else {
+        let Some(pointer) = here.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'))
+        else {
             break;
         };
         match schema.pointer(pointer) {
@@ -279,7 +282,8 @@ mod tests {
     #[test]
     fn what_is_no_schema_is_refused_with_its_place() {
         let limits = SchemaLimits::default();
-        let refused = |schema: &str| CompiledSchema::compile(Bytes::from(schema.to_owned()), limits).unwrap_err().to_string();
+        let refused =
+            |schema: &str| CompiledSchema::compile(Bytes::from(schema.to_owned()), limits).unwrap_err().to_string();
         assert!(refused(r#"{"type":"strin"}"#).starts_with("$['type']"), "{}", refused(r#"{"type":"strin"}"#));
         assert!(refused(r#"{"properties":{"a":{"minimum":"1"}}}"#).starts_with("$['properties']['a']['minimum']"));
         assert_eq!(refused("[]"), "$: expected an object, `true` or `false`");

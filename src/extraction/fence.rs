@@ -36,7 +36,9 @@ impl Fence {
             return None;
         }
         let wrong = check::strict(trimmed).err().map(|fault| {
-            if !self.closed && !matches!(Reason::of(&fault), Reason::DuplicateKey | Reason::TooDeep | Reason::NumberOutOfRange) {
+            if !self.closed
+                && !matches!(Reason::of(&fault), Reason::DuplicateKey | Reason::TooDeep | Reason::NumberOutOfRange)
+            {
                 (Reason::Truncated, None)
             } else {
                 region::wrong(fault, begin)

@@ -157,7 +157,31 @@ fn a_failure_names_its_place() {
 #[test]
 fn adversarial_megabytes_are_linear() {
     let million = 1 << 20;
-    for unit in ["[", "{", "\"", "{\"", "[\"", "[1,", "{\"a\":", "`", "```\n", "```json\n", "~~~\n{", "[ ", "{ a", "{a", "[-", "\\", "{\"\\", "}", "{}", "[1] ", "<think>", "{\"a\":1}\n", "[nul"] {
+    for unit in [
+        "[",
+        "{",
+        "\"",
+        "{\"",
+        "[\"",
+        "[1,",
+        "{\"a\":",
+        "`",
+        "```\n",
+        "```json\n",
+        "~~~\n{",
+        "[ ",
+        "{ a",
+        "{a",
+        "[-",
+        "\\",
+        "{\"\\",
+        "}",
+        "{}",
+        "[1] ",
+        "<think>",
+        "{\"a\":1}\n",
+        "[nul",
+    ] {
         let text = unit.repeat(million / unit.len());
         let _ = any(&text);
         let _ = ladder(&text, Admits::OBJECT);

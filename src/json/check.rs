@@ -4,9 +4,9 @@
 //! RFC 8259 it refuses duplicate keys, lone surrogates, numbers out of range and more than 127 open
 //! containers. [`skip`] is for wire text that is passed on unread: the grammar and the depth alone.
 
+use super::DEPTH_MAX;
 use super::fault::{JsonFault, JsonFaultKind as Kind};
 use super::string;
-use super::DEPTH_MAX;
 use super::string::Spot;
 
 /// The largest exponent, either way, that a number may be written with.

@@ -38,8 +38,10 @@ impl Plain {
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let mut digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).skip_while(|digit| *digit == b'0').collect();
-        let mut power =
-            exponent.parse::<i64>().unwrap_or(i64::from(i32::MAX)).saturating_sub(i64::try_from(fraction.len()).unwrap_or(0));
+        let mut power = exponent
+            .parse::<i64>()
+            .unwrap_or(i64::from(i32::MAX))
+            .saturating_sub(i64::try_from(fraction.len()).unwrap_or(0));
         while digits.last() == Some(&b'0') {
             digits.pop();
             power += 1;

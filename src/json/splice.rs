@@ -68,7 +68,8 @@ impl Splice {
                 let next = members.get(index + 1).map_or(member.end, |next| next.start);
                 self.delete(member.start..next);
             } else {
-                let before = index.checked_sub(1).and_then(|before| members.get(before)).map_or(member.start, |m| m.end);
+                let before =
+                    index.checked_sub(1).and_then(|before| members.get(before)).map_or(member.start, |m| m.end);
                 self.delete(before..member.end);
             }
         }

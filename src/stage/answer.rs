@@ -301,7 +301,10 @@ mod tests {
         let fault = Fault::rejected(&rejection);
         insta::assert_snapshot!(String::from_utf8(fault.body("id", 1)).unwrap());
         let answer = fault.answer("id", 1);
-        assert_eq!((answer.status.as_u16(), &answer.headers["x-should-retry"]), (422, &HeaderValue::from_static("false")));
+        assert_eq!(
+            (answer.status.as_u16(), &answer.headers["x-should-retry"]),
+            (422, &HeaderValue::from_static("false"))
+        );
     }
 
     #[test]

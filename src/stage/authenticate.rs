@@ -94,10 +94,20 @@ mod tests {
 
     #[test]
     fn loopback_names_alone_are_served_without_keys() {
-        for host in ["localhost", "localhost:8787", "127.0.0.1:1", "127.8.9.1", "[::1]:8787", "LOCALHOST.", "app.localhost:1"] {
+        for host in
+            ["localhost", "localhost:8787", "127.0.0.1:1", "127.8.9.1", "[::1]:8787", "LOCALHOST.", "app.localhost:1"]
+        {
             assert!(authenticate(LOCAL, &[], Some(host), &HeaderMap::new()).is_ok(), "{host}");
         }
-        for host in ["evil.example", "evil.example:8787", "10.0.0.5", "[::2]:1", "", "localhost.evil.example", "127.0.0.1.evil.example"] {
+        for host in [
+            "evil.example",
+            "evil.example:8787",
+            "10.0.0.5",
+            "[::2]:1",
+            "",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+        ] {
             let refused = authenticate(LOCAL, &[], Some(host), &HeaderMap::new());
             assert!(matches!(refused, Err(AuthError::Host(_))), "{host}");
         }
@@ -121,7 +131,8 @@ mod tests {
         let auth = Auth { mode: AuthMode::Passthrough, ..LOCAL };
         let none = authenticate(auth, &[], Some("localhost"), &HeaderMap::new());
         assert!(matches!(none, Err(AuthError::MissingKey)));
-        let caller = authenticate(auth, &[], Some("localhost"), &with(header::AUTHORIZATION, "Bearer sk-mine")).unwrap();
+        let caller =
+            authenticate(auth, &[], Some("localhost"), &with(header::AUTHORIZATION, "Bearer sk-mine")).unwrap();
         assert!(!format!("{caller:?}").contains("sk-mine"));
         assert!(matches!(caller, Caller::Own(key) if key == "Bearer sk-mine"));
     }

@@ -134,14 +134,21 @@ enum Stopped {
     Refused(Refused),
 }
 
-fn one(contract: &Contract, choice: &Choice, reasoning: &[ReasoningTag], loose: &mut u32) -> Result<AcceptedChoice, Stopped> {
+fn one(
+    contract: &Contract,
+    choice: &Choice,
+    reasoning: &[ReasoningTag],
+    loose: &mut u32,
+) -> Result<AcceptedChoice, Stopped> {
     let passed = match extract::extract(choice, contract, reasoning) {
         Extraction::Refusal => return Err(Stopped::Refused(Refused::Model)),
         Extraction::ContentFilter => return Err(Stopped::Refused(Refused::Filter)),
         Extraction::Empty => return Err(Stopped::Failed(Failed::Empty)),
         Extraction::Failed => return Err(Stopped::Failed(Failed::Reported)),
         Extraction::Unfinished => return Err(Stopped::Failed(Failed::Unfinished)),
-        Extraction::Truncated => return Err(reject(Code::OutputTruncated, "extract", "truncated", Violations::one(truncated()))),
+        Extraction::Truncated => {
+            return Err(reject(Code::OutputTruncated, "extract", "truncated", Violations::one(truncated())));
+        }
         Extraction::Not(not) => return Err(not_extracted(&not, choice.content.as_deref().unwrap_or_default())),
         Extraction::Json(found) => {
             content(contract, choice, &found)?;
@@ -177,13 +184,8 @@ fn content(contract: &Contract, choice: &Choice, found: &extraction::Extracted) 
     };
     let Some(mut violations) = violations else { return Ok(()) };
     violations.shift(found.range.start);
-    let rejection = Rejection {
-        code: Code::SchemaViolation,
-        stage: "judge",
-        reason: "schema",
-        violations,
-        rung: Some(found.rung),
-    };
+    let rejection =
+        Rejection { code: Code::SchemaViolation, stage: "judge", reason: "schema", violations, rung: Some(found.rung) };
     Err(Stopped::Rejected(Box::new(rejection)))
 }
 
@@ -192,7 +194,13 @@ fn not_object(slice: &str) -> Option<Violation> {
         return None;
     }
     let message = "expected an object, as `response_format` says".to_owned();
-    Some(Violation { gate: gate::schema::NAME, kind: gate::schema::NAME, path: Path::root(), message, at: Some(0..slice.len()) })
+    Some(Violation {
+        gate: gate::schema::NAME,
+        kind: gate::schema::NAME,
+        path: Path::root(),
+        message,
+        at: Some(0..slice.len()),
+    })
 }
 
 /// The rejection of a text that nothing could be cut out of. The text itself is not quoted.
@@ -218,13 +226,16 @@ fn not_extracted(not: &NotExtracted, text: &str) -> Stopped {
 /// What is said of a text that nothing could be cut out of.
 pub fn told(not: &NotExtracted, text: &str) -> String {
     let place = |at: usize| {
-        let (line, column) = crate::json::JsonFault::new(crate::json::JsonFaultKind::TrailingText, at).position(text.as_bytes());
+        let (line, column) =
+            crate::json::JsonFault::new(crate::json::JsonFaultKind::TrailingText, at).position(text.as_bytes());
         format!("line {line}, column {column}")
     };
     match (not.reason, &not.fault) {
         (Reason::Empty, _) => "the text is empty".to_owned(),
         (Reason::NoJson, _) => "the text holds nothing that begins like JSON".to_owned(),
-        (Reason::Ambiguous, _) => format!("the text holds several JSON values that differ; the second begins at {}", place(not.at)),
+        (Reason::Ambiguous, _) => {
+            format!("the text holds several JSON values that differ; the second begins at {}", place(not.at))
+        }
         (Reason::Truncated, _) => format!("the text stops inside what begins at {}", place(not.at)),
         (_, Some(fault)) => format!("{}: {fault}", place(fault.at)),
         (Reason::TooDeep, None) => format!("{}: more than 127 containers are open", place(not.at)),

@@ -165,7 +165,12 @@ mod tests {
         let one = r#""tools":[{"type":"function","function":{"name":"f"}}]"#;
         for (rest, forced, bound, empty) in [
             (tools.to_owned(), None, vec![false, true], false),
-            (format!(r#"{tools},"tool_choice":{{"type":"function","function":{{"name":"f"}}}}"#), Some(0), vec![true, true], false),
+            (
+                format!(r#"{tools},"tool_choice":{{"type":"function","function":{{"name":"f"}}}}"#),
+                Some(0),
+                vec![true, true],
+                false,
+            ),
             (format!(r#"{tools},"tool_choice":"required""#), None, vec![false, true], false),
             (format!(r#"{one},"tool_choice":"required""#), Some(0), vec![true], false),
             (format!(r#"{one},"tool_choice":"any""#), Some(0), vec![true], false),

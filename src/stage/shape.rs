@@ -141,12 +141,17 @@ mod tests {
     /// What the model reads, as the inside of a JSON string of the request.
     fn injected() -> String {
         let schema = r#"{\"type\" : \"object\", \"title\":\"é\\n\"}"#;
-        format!("{}{schema}", "Answer with exactly one JSON value that satisfies the JSON Schema below. Write the JSON alone: no other text and no code fence.\\n\\nJSON Schema:\\n")
+        format!(
+            "{}{schema}",
+            "Answer with exactly one JSON value that satisfies the JSON Schema below. Write the JSON alone: no other text and no code fence.\\n\\nJSON Schema:\\n"
+        )
     }
 
     #[test]
     fn the_schema_goes_to_the_end_of_the_last_instruction_before_the_first_user_turn() {
-        let body = request(r#"[{"role":"system","content":"a"},{"role":"developer","content":"b\u0041"},{"role":"user","content":"u"},{"role":"system","content":"late"}]"#);
+        let body = request(
+            r#"[{"role":"system","content":"a"},{"role":"developer","content":"b\u0041"},{"role":"user","content":"u"},{"role":"system","content":"late"}]"#,
+        );
         let expected = body.replace(r#""b\u0041""#, &format!(r#""b\u0041\n\n{}""#, injected()));
         assert_eq!(shaped(&body), expected);
     }
@@ -154,22 +159,30 @@ mod tests {
     #[test]
     fn without_an_instruction_there_is_a_new_system_message_first() {
         let body = request(r#"[ {"role":"user","content":"u"}]"#);
-        let expected = body.replace(r#"[ {"role":"user""#, &format!(r#"[{{"role":"system","content":"{}"}}, {{"role":"user""#, injected()));
+        let expected = body.replace(
+            r#"[ {"role":"user""#,
+            &format!(r#"[{{"role":"system","content":"{}"}}, {{"role":"user""#, injected()),
+        );
         assert_eq!(shaped(&body), expected);
         let empty = request("[]");
-        assert_eq!(shaped(&empty), empty.replace("[]", &format!(r#"[{{"role":"system","content":"{}"}}]"#, injected())));
+        assert_eq!(
+            shaped(&empty),
+            empty.replace("[]", &format!(r#"[{{"role":"system","content":"{}"}}]"#, injected()))
+        );
     }
 
     #[test]
     fn parts_get_a_part_more() {
-        let body = request(r#"[{"role":"system","content":[{"type":"text","text":"a"} ]},{"role":"user","content":"u"}]"#);
+        let body =
+            request(r#"[{"role":"system","content":[{"type":"text","text":"a"} ]},{"role":"user","content":"u"}]"#);
         let expected = body.replace(" ]}", &format!(r#" ,{{"type":"text","text":"{}"}}]}}"#, injected()));
         assert_eq!(shaped(&body), expected);
     }
 
     #[test]
     fn a_backend_without_a_system_role_gets_it_in_the_first_user_turn() {
-        let body = request(r#"[{"role":"system","content":"s"},{"role":"user","content":"u"},{"role":"user","content":"v"}]"#);
+        let body =
+            request(r#"[{"role":"system","content":"s"},{"role":"user","content":"u"},{"role":"user","content":"v"}]"#);
         let expected = body.replace(r#""u""#, &format!(r#""u\n\n{}""#, injected()));
         assert_eq!(shaped_for(&body, BackendKind::Openai, None, false), expected);
     }
@@ -177,7 +190,9 @@ mod tests {
     #[test]
     fn a_schema_that_is_there_already_is_not_written_twice() {
         let there = r#"{\n  \"type\":\"object\",\"title\": \"é\\n\"\n}"#;
-        let body = request(&format!(r#"[{{"role":"user","content":[{{"type":"text","text":"As {there} please, and do take your time"}}]}}]"#));
+        let body = request(&format!(
+            r#"[{{"role":"user","content":[{{"type":"text","text":"As {there} please, and do take your time"}}]}}]"#
+        ));
         assert_eq!(shaped(&body), body);
     }
 
@@ -193,7 +208,11 @@ mod tests {
     fn json_mode_without_a_native_one_and_the_own_member() {
         let body = r#"{"portcullis":{"tags":{}},"model":"m","messages":[{"role":"user","content":"u"}],"response_format":{"type":"json_object"}}"#;
         let out = shaped_for(body, BackendKind::Lmstudio, None, true);
-        assert!(out.starts_with(r#"{"model":"m""#) && out.contains("exactly one JSON object") && !out.contains("response_format"));
+        assert!(
+            out.starts_with(r#"{"model":"m""#)
+                && out.contains("exactly one JSON object")
+                && !out.contains("response_format")
+        );
     }
 
     #[test]

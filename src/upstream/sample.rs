@@ -23,6 +23,9 @@ const ATTEMPTS: u64 = 24;
 /// Values of one instance at most; past it everything is as small as it may be.
 const VALUES_MAX: usize = 2_000;
 
+/// Values that are tried for a wrong one at most.
+const CHANGES_MAX: usize = 300;
+
 /// Containers inside of each other before only what is required is written.
 const DEPTH: usize = 6;
 
@@ -39,8 +42,9 @@ pub fn instance(schema: &Value, seed: u64) -> Value {
     let shapes = Shapes::of(schema);
     let mut first = None;
     for attempt in 0..ATTEMPTS {
-        let mut writer = Writer { shapes: &shapes, choice: Choice { seed, attempt }, written: 0, following: Vec::new() };
-        let value = writer.value(schema, Spot { name: "", index: 0, depth: 0 });
+        let following = vec!["#".to_owned()];
+        let mut writer = Writer { shapes: &shapes, choice: Choice { seed, attempt }, written: 0, following };
+        let value = writer.value(schema, Spot { name: "", index: 0, depth: 0, short: false });
         match &validator {
             Some(validator) if !validator.is_valid(&value) => drop(first.get_or_insert(value)),
             _ => return value,
@@ -57,8 +61,13 @@ pub fn wrong_type(schema: &Value, instance: &Value) -> Value {
     let mut pointers = Vec::new();
     collect(instance, String::new(), &mut pointers);
     pointers.sort_by_key(|(rank, _)| *rank);
-    for (_, pointer) in pointers.iter().take(VALUES_MAX) {
-        for replacement in instance.pointer(pointer).into_iter().flat_map(wrong) {
+    // The likeliest mistake anywhere comes before an unlikely one in the first place.
+    for round in 0..4 {
+        for (_, pointer) in pointers.iter().take(CHANGES_MAX) {
+            let Some(replacement) = instance.pointer(pointer).and_then(|value| wrong(value).into_iter().nth(round))
+            else {
+                continue;
+            };
             let mut changed = instance.clone();
             if let Some(place) = changed.pointer_mut(pointer) {
                 *place = replacement;
@@ -124,6 +133,8 @@ struct Spot<'a> {
     name: &'a str,
     index: usize,
     depth: usize,
+    /// Whether it lies below a recursion: as little as may be.
+    short: bool,
 }
 
 struct Writer<'s> {
@@ -137,21 +148,12 @@ struct Writer<'s> {
 impl Writer<'_> {
     fn value(&mut self, schema: &Value, spot: Spot<'_>) -> Value {
         let followed = self.following.len();
-        let again = self.follow(schema);
-        let short = again || spot.depth > DEPTH || self.written > VALUES_MAX;
-        let shape = self.shapes.merged(schema, self.choice, short);
+        let short = spot.short || spot.depth > DEPTH || self.written > VALUES_MAX;
+        let (shape, short) = self.shapes.merged(schema, self.choice, short, &mut self.following);
         self.written += 1;
         let value = self.shaped(&shape, spot, short);
         self.following.truncate(followed);
         value
-    }
-
-    /// Notes the references of a schema; tells whether one is already being followed.
-    fn follow(&mut self, schema: &Value) -> bool {
-        let references = self.shapes.references(schema);
-        let again = references.iter().any(|reference| self.following.contains(reference));
-        self.following.extend(references);
-        again
     }
 
     fn shaped(&mut self, shape: &Map<String, Value>, spot: Spot<'_>, short: bool) -> Value {
@@ -160,7 +162,8 @@ impl Writer<'_> {
         }
         let kind = self.kind(shape, short);
         if let Some(Value::Array(list)) = shape.get("enum") {
-            let fitting: Vec<&Value> = list.iter().filter(|value| !shape.contains_key("type") || is(value, kind)).collect();
+            let fitting: Vec<&Value> =
+                list.iter().filter(|value| !shape.contains_key("type") || is(value, kind)).collect();
             if let Some(value) = self.choice.nth(&fitting, spot.index) {
                 return (*value).clone();
             }
@@ -172,7 +175,7 @@ impl Writer<'_> {
             "object" => self.object(shape, spot, short),
             "array" => self.array(shape, spot, short),
             "integer" | "number" => number::number(shape, kind == "integer", spot.name, self.choice.words(spot.index)),
-            "boolean" => Value::Bool(self.choice.words(spot.index) % 2 == 0),
+            "boolean" => Value::Bool(self.choice.words(spot.index).is_multiple_of(2)),
             "null" => Value::Null,
             _ => Value::String(text::string(shape, spot.name, self.choice.words(spot.index))),
         }
@@ -208,7 +211,14 @@ impl Writer<'_> {
             _ => {}
         }
         let has = |names: &[&str]| names.iter().any(|name| shape.contains_key(*name));
-        if has(&["properties", "required", "additionalProperties", "patternProperties", "minProperties", "propertyNames"]) {
+        if has(&[
+            "properties",
+            "required",
+            "additionalProperties",
+            "patternProperties",
+            "minProperties",
+            "propertyNames",
+        ]) {
             "object"
         } else if has(&["items", "prefixItems", "minItems", "contains", "uniqueItems"]) {
             "array"
@@ -230,14 +240,14 @@ impl Writer<'_> {
         for (name, schema) in properties.into_iter().flatten() {
             let needed = required.contains(&name.as_str());
             if depth < DEPTH_MAX && (needed || !sparse) && *schema != Value::Bool(false) {
-                let value = self.value(schema, Spot { name, index: spot.index, depth });
+                let value = self.value(schema, Spot { name: named(name, spot), index: spot.index, depth, short });
                 object.insert(name.clone(), value);
             }
         }
         for name in required {
             if !object.contains_key(name) && depth < DEPTH_MAX {
                 let schema = self.shapes.member(shape, name);
-                let value = self.value(&schema, Spot { name, index: spot.index, depth });
+                let value = self.value(&schema, Spot { name: named(name, spot), index: spot.index, depth, short });
                 object.insert(name.to_owned(), value);
             }
         }
@@ -248,7 +258,9 @@ impl Writer<'_> {
     /// Members that no property names: as many as must be, and one or two where there is nothing else.
     fn extra(&mut self, shape: &Map<String, Value>, object: &mut Map<String, Value>, depth: usize, sparse: bool) {
         let least = shape.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
-        let open = ["additionalProperties", "patternProperties"].iter().any(|name| shape.get(*name).is_some_and(Value::is_object));
+        let open = ["additionalProperties", "patternProperties"]
+            .iter()
+            .any(|name| shape.get(*name).is_some_and(Value::is_object));
         let wanted = if object.is_empty() && open && !sparse { 2 } else { 0 };
         let most = shape.get("maxProperties").and_then(Value::as_u64).unwrap_or(u64::MAX);
         let count = usize::try_from(least.max(wanted).min(most)).unwrap_or(VALUES_MAX).min(VALUES_MAX);
@@ -259,7 +271,7 @@ impl Writer<'_> {
             let name = self.member_name(shape, index);
             if !object.contains_key(&name) {
                 let schema = self.shapes.member(shape, &name);
-                let value = self.value(&schema, Spot { name: &name, index, depth });
+                let value = self.value(&schema, Spot { name: &name, index, depth, short: sparse });
                 object.insert(name, value);
             }
         }
@@ -267,15 +279,19 @@ impl Writer<'_> {
 
     fn member_name(&mut self, shape: &Map<String, Value>, index: usize) -> String {
         if let Some(names @ Value::Object(_)) = shape.get("propertyNames") {
-            let mut names = self.shapes.merged(names, self.choice, false);
+            let (mut names, _) = self.shapes.merged(names, self.choice, false, &mut Vec::new());
             names.insert("type".to_owned(), Value::String("string".to_owned()));
-            if let Value::String(name) = self.shaped(&names, Spot { name: "key", index, depth: DEPTH_MAX }, true) {
+            if let Value::String(name) =
+                self.shaped(&names, Spot { name: "key", index, depth: DEPTH_MAX, short: true }, true)
+            {
                 return name;
             }
         }
         let pattern = shape.get("patternProperties").and_then(Value::as_object).and_then(|map| map.keys().next());
         match pattern {
-            Some(pattern) => pattern::matching(pattern, self.choice.words(index)).unwrap_or_else(|| format!("key{index}")),
+            Some(pattern) => {
+                pattern::matching(pattern, self.choice.words(index)).unwrap_or_else(|| format!("key{index}"))
+            }
             None => text::key(self.choice.words(index)),
         }
     }
@@ -292,7 +308,13 @@ impl Writer<'_> {
         let contains = shape.get("contains").filter(|_| size("minContains") != Some(0));
         let closed = rest == Some(&Value::Bool(false)) || (rest.is_none() && !tuple.is_empty());
         let wanted = match (short, closed) {
-            (true, _) => if contains.is_some() { 1 } else { 0 },
+            (true, _) => {
+                if contains.is_some() {
+                    1
+                } else {
+                    0
+                }
+            }
             (false, true) => tuple.len(),
             (false, false) => tuple.len() + if rest.is_none() && contains.is_none() && least == 0 { 1 } else { 2 },
         };
@@ -307,7 +329,9 @@ impl Writer<'_> {
                 _ => rest.unwrap_or(&fallback),
             };
             let index = if at == 0 { spot.index } else { spot.index + at };
-            list.push(self.value(schema, Spot { name: text::singular(spot.name), index, depth: spot.depth + 1 }));
+            list.push(
+                self.value(schema, Spot { name: text::singular(spot.name), index, depth: spot.depth + 1, short }),
+            );
         }
         if shape.get("uniqueItems") == Some(&Value::Bool(true)) {
             let mut seen = std::collections::HashSet::new();
@@ -315,6 +339,11 @@ impl Writer<'_> {
         }
         Value::Array(list)
     }
+}
+
+/// A member called `value` is about what its parent is called.
+fn named<'n>(name: &'n str, parent: Spot<'n>) -> &'n str {
+    if name == "value" && !parent.name.is_empty() { parent.name } else { name }
 }
 
 /// Whether a value is of a JSON Schema type.

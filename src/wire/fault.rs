@@ -184,7 +184,9 @@ impl Reported {
     fn value(&mut self, cursor: &mut Cursor<'_>, depth: usize) -> Result<(), JsonFault> {
         match cursor.begins() {
             Begins::Array if depth < 3 => cursor.array(|cursor| self.value(cursor, depth + 1)).map(|_| ()),
-            Begins::Object if depth < 3 => cursor.object(|cursor, member| self.member(cursor, &member.key, depth)).map(|_| ()),
+            Begins::Object if depth < 3 => {
+                cursor.object(|cursor, member| self.member(cursor, &member.key, depth)).map(|_| ())
+            }
             _ => cursor.skip().map(|_| ()),
         }
     }
@@ -253,10 +255,20 @@ mod tests {
     fn every_shape_of_an_upstreams_error_is_read() {
         for (body, message, kind, code) in [
             (r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#, "m", Some("t"), Some("c")),
-            (r#"{"error":{"code":400,"message":"m","type":"invalid_request_error"}}"#, "m", Some("invalid_request_error"), Some("400")),
+            (
+                r#"{"error":{"code":400,"message":"m","type":"invalid_request_error"}}"#,
+                "m",
+                Some("invalid_request_error"),
+                Some("400"),
+            ),
             (r#"{"error":"'response_format.type' must be x"}"#, "'response_format.type' must be x", None, None),
             (r#"{"code":"The service","error":"busy"}"#, "busy", None, Some("The service")),
-            (r#"{"object":"error","message":"flat","type":"BadRequestError","code":400}"#, "flat", Some("BadRequestError"), Some("400")),
+            (
+                r#"{"object":"error","message":"flat","type":"BadRequestError","code":400}"#,
+                "flat",
+                Some("BadRequestError"),
+                Some("400"),
+            ),
             (r#"[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"m"}}]"#, "m", None, Some("429")),
             (r#"{"detail":"Not Found"}"#, "Not Found", None, None),
             ("bad model", "bad model", None, None),
@@ -264,7 +276,11 @@ mod tests {
             ("", "", None, None),
         ] {
             let found = Reported::read(body.as_bytes());
-            assert_eq!((found.message.as_str(), found.kind.as_deref(), found.code.as_deref()), (message, kind, code), "{body}");
+            assert_eq!(
+                (found.message.as_str(), found.kind.as_deref(), found.code.as_deref()),
+                (message, kind, code),
+                "{body}"
+            );
         }
     }
 

@@ -30,11 +30,6 @@ impl EventReader {
         Self::default()
     }
 
-    /// Bytes held for the event under way.
-    pub fn held(&self) -> usize {
-        self.line.len() + self.data.len()
-    }
-
     /// Takes the next piece of the stream and hands over the data of each event that it completes.
     ///
     /// The data is a slice of `piece` where the whole event lies in it on one line.

@@ -59,9 +59,7 @@ pub fn read(body: &[u8]) -> Result<WholeReply, ReplyError> {
     cursor.object(|cursor, member| {
         let start = cursor.offset();
         let value = match &*member.key {
-            "choices" if cursor.begins() == Begins::Array => {
-                cursor.array(|cursor| choice(cursor, &mut whole))?
-            }
+            "choices" if cursor.begins() == Begins::Array => cursor.array(|cursor| choice(cursor, &mut whole))?,
             "usage" => usage(cursor, &mut whole.reply.usage)?,
             "model" if cursor.begins() == Begins::String => {
                 let spot = cursor.string()?;

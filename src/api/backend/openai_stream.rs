@@ -114,10 +114,9 @@ impl Collector {
         if reported { Err(ReplyError::Reported(Reported::read(data))) } else { Ok(()) }
     }
 
-    /// Bytes of text gathered so far.
-    pub fn held(&self) -> usize {
-        let calls = |gathered: &Gathered| gathered.calls.iter().map(|call| call.call.arguments.len()).sum::<usize>();
-        self.choices.iter().map(|gathered| gathered.content.said.len() + gathered.refusal.said.len() + calls(gathered)).sum()
+    /// Whether `[DONE]` has come.
+    pub fn is_done(&self) -> bool {
+        self.done
     }
 
     /// The stream has ended. Fails where a choice has no finish reason, or half a surrogate pair is left.
@@ -138,7 +137,8 @@ impl Collector {
             }
             choices.push(choice);
         }
-        let model = self.envelope.0.iter().find(|(key, _)| key == "model").map(|(_, text)| text.trim_matches('"').to_owned());
+        let model =
+            self.envelope.0.iter().find(|(key, _)| key == "model").map(|(_, text)| text.trim_matches('"').to_owned());
         let reply = Reply { choices, usage: self.usage, model };
         Ok(Collected { reply, envelope: self.envelope, usage: self.usage_text })
     }
@@ -173,9 +173,7 @@ impl Collector {
             }
             None => return Err(JsonFault::new(JsonFaultKind::Expected("at most 128 choices"), at).into()),
         };
-        self.choices
-            .get_mut(place)
-            .ok_or_else(|| JsonFault::new(JsonFaultKind::Expected("a choice"), at).into())
+        self.choices.get_mut(place).ok_or_else(|| JsonFault::new(JsonFaultKind::Expected("a choice"), at).into())
     }
 }
 
@@ -331,7 +329,12 @@ mod tests {
                 }
                 let collected = collected.unwrap_or_else(|error| panic!("{}: {error}", case["id"]));
                 let choice = &collected.reply.choices[0];
-                assert_eq!(choice.content.as_deref().unwrap_or_default(), expect["content"].as_str().unwrap(), "{}", case["id"]);
+                assert_eq!(
+                    choice.content.as_deref().unwrap_or_default(),
+                    expect["content"].as_str().unwrap(),
+                    "{}",
+                    case["id"]
+                );
                 let finish = choice.finish.as_ref().unwrap().as_str();
                 assert_eq!(finish, expect["finish_reason"].as_str().unwrap(), "{}", case["id"]);
                 assert_eq!(choice.refusal.as_deref(), expect.get("refusal").and_then(Value::as_str), "{}", case["id"]);
@@ -364,7 +367,9 @@ mod tests {
     #[test]
     fn two_calls_without_an_index_are_a_conflict() {
         let chunk = |id: &str| {
-            format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"id\":\"{id}\",\"function\":{{\"name\":\"f\"}}}}]}}}}]}}\n\n")
+            format!(
+                "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"id\":\"{id}\",\"function\":{{\"name\":\"f\"}}}}]}}}}]}}\n\n"
+            )
         };
         let stream = format!("{}{}", chunk("a"), chunk("b"));
         assert_eq!(collect(&[stream.as_bytes()]).unwrap_err(), ReplyError::ToolIndexConflict(0));

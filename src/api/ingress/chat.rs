@@ -479,14 +479,17 @@ fn own(cursor: &mut Cursor<'_>) -> Result<Own, Fault> {
                     let spot = cursor.string()?;
                     let value = string::decode(text, spot)?.into_owned();
                     if own.tags.len() >= TAGS_MAX || value.len() > TAG_BYTES_MAX || member.key.len() > TAG_BYTES_MAX {
-                        let message = format!("`portcullis.tags` takes {TAGS_MAX} tags of {TAG_BYTES_MAX} bytes at the most");
+                        let message =
+                            format!("`portcullis.tags` takes {TAGS_MAX} tags of {TAG_BYTES_MAX} bytes at the most");
                         return Err(Fault::from(wrong(message)));
                     }
                     own.tags.insert(member.key.into_owned(), value);
                     Ok(())
                 })?;
             }
-            ("policy" | "source", _) => return Err(wrong(format!("`portcullis.{}` is no array of strings", member.key)).into()),
+            ("policy" | "source", _) => {
+                return Err(wrong(format!("`portcullis.{}` is no array of strings", member.key)).into());
+            }
             ("tags", _) => return Err(wrong("`portcullis.tags` is no object of strings".to_owned()).into()),
             (unknown, _) => {
                 let shown = crate::json::fault::shown(unknown);
@@ -539,8 +542,16 @@ mod tests {
             ("{\"model\":\"a\",\"model\":\"b\",\"messages\":[]}", Code::DuplicateKey, "`model` stands twice"),
             ("{\"model\":\"a\",\"mod\\u0065l\":\"b\",\"messages\":[]}", Code::DuplicateKey, "`model` stands twice"),
             ("{\"model\":\"a\",\"messages\":[{\"role\":\"user\",\"role\":\"system\"}]}", Code::DuplicateKey, "`role`"),
-            ("{\"model\":\"a\",\"messages\":[],\"response_format\":{\"type\":\"json_schema\"}}", Code::SchemaInvalid, "schema"),
-            ("{\"model\":\"a\",\"messages\":[],\"portcullis\":{\"polcy\":[]}}", Code::UnknownField, "`portcullis.polcy`"),
+            (
+                "{\"model\":\"a\",\"messages\":[],\"response_format\":{\"type\":\"json_schema\"}}",
+                Code::SchemaInvalid,
+                "schema",
+            ),
+            (
+                "{\"model\":\"a\",\"messages\":[],\"portcullis\":{\"polcy\":[]}}",
+                Code::UnknownField,
+                "`portcullis.polcy`",
+            ),
             ("{\"model\":\"a\",\"messages\":[],\"portcullis\":{\"tags\":{\"a\":1}}}", Code::InvalidJson, "a string"),
             (
                 "{\"model\":\"a\",\"messages\":[],\"tools\":[{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"f\"}}]}",

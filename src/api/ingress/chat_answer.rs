@@ -112,7 +112,8 @@ fn finish(splice: &mut Splice, place: &ChoicePlace, word: &str) {
 pub fn as_collected(body: &Bytes, whole: WholeReply) -> Collected {
     let text = |range: &Range<usize>| String::from_utf8_lossy(body.get(range.clone()).unwrap_or_default()).into_owned();
     let usage = whole.members.iter().find(|(key, _)| key == "usage").map(|(_, range)| text(range));
-    let repeated = whole.members.iter().filter(|(key, _)| !matches!(key.as_str(), "choices" | "usage" | "object" | "error"));
+    let repeated =
+        whole.members.iter().filter(|(key, _)| !matches!(key.as_str(), "choices" | "usage" | "object" | "error"));
     let envelope = Envelope(repeated.map(|(key, range)| (key.clone(), text(range))).collect());
     Collected { reply: whole.reply, envelope, usage: usage.filter(|usage| usage != "null") }
 }
@@ -275,7 +276,9 @@ mod tests {
 
     #[test]
     fn a_whole_answer_is_not_touched() {
-        let body = Bytes::from(BODY.replace(r#","audio":{"transcript":"x"}"#, "").replace("Sure: ", "").replace(" ok\"", "\""));
+        let body = Bytes::from(
+            BODY.replace(r#","audio":{"transcript":"x"}"#, "").replace("Sure: ", "").replace(" ok\"", "\""),
+        );
         let whole = openai::read(&body).unwrap();
         let length = whole.reply.choices[0].content.as_ref().unwrap().len();
         let pieces = accepted(&body, &whole, &[Some(0..length)]).unwrap();
@@ -290,10 +293,14 @@ mod tests {
         assert_eq!(out, expected);
         let filtered = String::from_utf8(refused(&body, &whole, Refusal::Filtered).unwrap().concat()).unwrap();
         assert_eq!(filtered, expected.replace("\"No.\"", "null").replace("\"stop\"", "\"content_filter\""));
-        let bare = Bytes::from_static(br#"{"choices":[{"message":{"content":"x","tool_calls":[]},"finish_reason":"stop"}]}"#);
+        let bare =
+            Bytes::from_static(br#"{"choices":[{"message":{"content":"x","tool_calls":[]},"finish_reason":"stop"}]}"#);
         let read = openai::read(&bare).unwrap();
         let out = String::from_utf8(refused(&bare, &read, Refusal::Said("No.")).unwrap().concat()).unwrap();
-        assert_eq!(out, r#"{"choices":[{"message":{"refusal":"No.","content":null,"tool_calls":null},"finish_reason":"stop"}]}"#);
+        assert_eq!(
+            out,
+            r#"{"choices":[{"message":{"refusal":"No.","content":null,"tool_calls":null},"finish_reason":"stop"}]}"#
+        );
     }
 
     fn read_back(events: &[u8]) -> Collected {
@@ -309,7 +316,11 @@ mod tests {
         let text = whole.reply.choices[0].content.clone().unwrap();
         let slice = text.find('{').unwrap()..text.rfind('}').unwrap() + 1;
         let mut collected = as_collected(&body, whole);
-        collected.reply.choices[0].tool_calls.push(ToolCall { id: "t".into(), name: "f".into(), arguments: "{\"q\":\"\\n\"}".into() });
+        collected.reply.choices[0].tool_calls.push(ToolCall {
+            id: "t".into(),
+            name: "f".into(),
+            arguments: "{\"q\":\"\\n\"}".into(),
+        });
         let events = accepted_events(&collected, &[Some(slice.clone())], true);
         insta::assert_snapshot!(String::from_utf8(events.clone()).unwrap());
         let back = read_back(&events);

@@ -49,6 +49,8 @@ pub(super) struct Edge {
     pub(super) to: usize,
     pub(super) group: Group,
     pub(super) marks: Marks,
+    /// Whether it is a reference, not a subschema written in place.
+    pub(super) reference: bool,
 }
 
 /// Subschemas that meet the children of the instance node.
@@ -88,6 +90,8 @@ pub(super) struct Node<'a> {
     pub(super) path: String,
     pub(super) edges: Vec<Edge>,
     pub(super) kids: Kids<'a>,
+    /// The schema that this one is written in.
+    pub(super) parent: Option<usize>,
     value: &'a Value,
     base: Arc<Uri<String>>,
     draft: Draft,
@@ -104,6 +108,54 @@ impl Node<'_> {
 #[derive(Debug)]
 pub(super) struct Graph<'a> {
     pub(super) nodes: Vec<Node<'a>>,
+    /// The texts by which each schema is referred to.
+    pub(super) aliases: HashMap<usize, HashSet<String>>,
+}
+
+impl<'a> Graph<'a> {
+    /// Whether the compiler looks at one branch of a union only: three or more objects, each of which
+    /// requires one property and fixes it to a text of its own. It finds more of them than this does.
+    pub(super) fn dispatches(&self, node: &Node<'a>, of: u8) -> bool {
+        let branches = node.edges.iter().filter(|edge| edge.group == Group::Branch(of) && of < 2);
+        let pins: Vec<HashMap<&str, &str>> = branches.map(|edge| self.pins(edge.to, node.draft)).collect();
+        let Some(first) = pins.first().filter(|_| pins.len() >= 3) else { return false };
+        first.keys().any(|key| {
+            let values: HashSet<&str> = pins.iter().filter_map(|pins| pins.get(key).copied()).collect();
+            values.len() == pins.len()
+        })
+    }
+
+    /// Required properties of an object schema that are fixed to one text, plain references followed.
+    fn pins(&self, at: usize, draft: Draft) -> HashMap<&'a str, &'a str> {
+        let mut at = at;
+        for _ in 0..8 {
+            let Some(node) = self.nodes.get(at).filter(|node| node.draft == draft) else { break };
+            match node.edges.as_slice() {
+                [edge] if edge.reference && node.value.get("$ref").is_some() => at = edge.to,
+                _ => return own_pins(node.value, draft),
+            }
+        }
+        HashMap::new()
+    }
+}
+
+fn own_pins(schema: &Value, draft: Draft) -> HashMap<&str, &str> {
+    let mut pins = HashMap::new();
+    let is_object = schema.get("type").is_some_and(|kind| kind == "object");
+    let (Some(Value::Array(required)), Some(properties)) = (schema.get("required"), schema.get("properties")) else {
+        return pins;
+    };
+    for name in required.iter().filter_map(Value::as_str).filter(|_| is_object && draft != Draft::Draft4) {
+        let property = properties.get(name);
+        let fixed = property.and_then(|property| property.get("const")).or_else(|| {
+            let only = property.and_then(|property| property.get("enum")).and_then(Value::as_array);
+            only.filter(|list| list.len() == 1).and_then(|list| list.first())
+        });
+        if let Some(Value::String(text)) = fixed {
+            pins.insert(name, text.as_str());
+        }
+    }
+    pins
 }
 
 /// The document as the compiler will index it.
@@ -205,6 +257,7 @@ struct Builder<'a> {
     inventory: Inventory<'a>,
     nodes: Vec<Node<'a>>,
     known: HashMap<(usize, Arc<Uri<String>>, Draft), usize>,
+    aliases: HashMap<usize, HashSet<String>>,
     max: usize,
 }
 
@@ -218,11 +271,12 @@ impl<'a> Graph<'a> {
         max: usize,
     ) -> Result<Self, BoundsError> {
         let inventory = Inventory::of(schema);
-        let mut builder = Builder { registry, inventory, nodes: Vec::new(), known: HashMap::new(), max };
-        builder.node(schema, String::new(), Arc::new(base), draft)?;
+        let mut builder =
+            Builder { registry, inventory, nodes: Vec::new(), known: HashMap::new(), aliases: HashMap::new(), max };
+        builder.node(schema, String::new(), Arc::new(base), draft, None)?;
         let mut at = 0;
         while let Some(node) = builder.nodes.get(at) {
-            let place = Place { path: node.path.clone(), base: Arc::clone(&node.base), draft: node.draft };
+            let place = Place { at, path: node.path.clone(), base: Arc::clone(&node.base), draft: node.draft };
             if let Value::Object(map) = node.value {
                 let (edges, kids) = builder.read(map, &place)?;
                 if let Some(node) = builder.nodes.get_mut(at) {
@@ -232,12 +286,13 @@ impl<'a> Graph<'a> {
             }
             at += 1;
         }
-        Ok(Self { nodes: builder.nodes })
+        Ok(Self { nodes: builder.nodes, aliases: builder.aliases })
     }
 }
 
 /// Where a schema stands, and under what it is read.
 struct Place {
+    at: usize,
     path: String,
     base: Arc<Uri<String>>,
     draft: Draft,
@@ -250,6 +305,7 @@ impl<'a> Builder<'a> {
         path: String,
         base: Arc<Uri<String>>,
         draft: Draft,
+        parent: Option<usize>,
     ) -> Result<usize, BoundsError> {
         if base.as_str().len() > BASE_MAX {
             return Err(BoundsError::UnresolvableRef { reference: base.to_string(), path });
@@ -263,7 +319,7 @@ impl<'a> Builder<'a> {
             return Err(BoundsError::Expansion { path, found: at, max: self.max });
         }
         self.known.insert(key, at);
-        self.nodes.push(Node { path, edges: Vec::new(), kids: Kids::default(), value, base, draft });
+        self.nodes.push(Node { path, edges: Vec::new(), kids: Kids::default(), parent, value, base, draft });
         Ok(at)
     }
 
@@ -278,7 +334,7 @@ impl<'a> Builder<'a> {
             let refused = || BoundsError::UnresolvableRef { reference: text(id), path: path.clone() };
             base = inside.map_err(|_| refused())?.base_uri();
         }
-        self.node(value, path, base, draft)
+        self.node(value, path, base, draft, Some(place.at))
     }
 
     fn target(&mut self, place: &Place, keyword: &str, reference: &str) -> Result<usize, BoundsError> {
@@ -296,7 +352,9 @@ impl<'a> Builder<'a> {
         }
         let path = format!("{} -> {reference}", place.path);
         let path = if reference.starts_with("#/") { reference.trim_start_matches('#').to_owned() } else { path };
-        self.node(value, path, resolver.base_uri(), draft)
+        let at = self.node(value, path, resolver.base_uri(), draft, None)?;
+        self.aliases.entry(at).or_default().insert(reference.to_owned());
+        Ok(at)
     }
 
     fn read(&mut self, map: &'a Map<String, Value>, place: &Place) -> Result<(Vec<Edge>, Kids<'a>), BoundsError> {
@@ -309,7 +367,7 @@ impl<'a> Builder<'a> {
                 "$ref" | "$dynamicRef" | "$recursiveRef" => {
                     if let Value::String(reference) = value {
                         let to = self.target(place, key, reference)?;
-                        edges.push(Edge { to, group: Group::All, marks: Marks::Inside });
+                        edges.push(Edge { to, group: Group::All, marks: Marks::Inside, reference: true });
                     }
                 }
                 // Definitions apply to nothing, but what they refer to must exist.
@@ -354,19 +412,19 @@ impl<'a> Builder<'a> {
                 let place = place.inside(key);
                 for (at, schema) in list.iter().enumerate() {
                     let to = self.under(&place, &at.to_string(), schema)?;
-                    edges.push(Edge { to, group, marks });
+                    edges.push(Edge { to, group, marks, reference: false });
                 }
             }
             ("dependentSchemas" | "dependencies", Value::Object(map)) => {
                 let place = place.inside(key);
                 for (name, schema) in map.iter().filter(|(_, schema)| schema.is_object()) {
                     let to = self.under(&place, name, schema)?;
-                    edges.push(Edge { to, group, marks });
+                    edges.push(Edge { to, group, marks, reference: false });
                 }
             }
             ("not" | "if" | "then" | "else", Value::Object(_)) => {
                 let to = self.under(place, key, value)?;
-                edges.push(Edge { to, group, marks });
+                edges.push(Edge { to, group, marks, reference: false });
             }
             _ => {}
         }
@@ -410,7 +468,7 @@ impl<'a> Builder<'a> {
 
 impl Place {
     fn inside(&self, name: &str) -> Self {
-        Self { path: step(&self.path, name), base: Arc::clone(&self.base), draft: self.draft }
+        Self { at: self.at, path: step(&self.path, name), base: Arc::clone(&self.base), draft: self.draft }
     }
 }
 

@@ -46,6 +46,8 @@ pub(super) enum Join {
     And,
     /// They are branches of one union.
     Or,
+    /// They are branches of a union of objects, of which one is met.
+    OneOf,
     /// The second is validated once more. jsonschema remembers verdicts of recursive references
     /// there, so only what is outside of the component adds up.
     Again,
@@ -56,6 +58,7 @@ impl Join {
         match self {
             Self::And => left.plus(right),
             Self::Or => left.or(right),
+            Self::OneOf => left.most(right),
             Self::Again => Weight { outside: left.outside.saturating_add(right.outside), ..left },
         }
     }

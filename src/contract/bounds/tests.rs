@@ -429,6 +429,64 @@ fn the_limit_is_the_callers() {
     );
 }
 
+/// jsonschema remembers one reference of each cycle only: what lies between may grow.
+#[test]
+fn unions_around_a_long_cycle_are_refused() {
+    let cycle = |count: usize| {
+        let next = |at: usize| json!({"$ref": format!("#/$defs/d{}", (at + 1) % count)});
+        let each = |at| json!({"type": "object", "anyOf": [{"properties": {"c": next(at)}}, {"properties": {"c": next(at), "x": true}}]});
+        let definitions: Map<String, Value> = (0..count).map(|at| (format!("d{at}"), each(at))).collect();
+        json!({"$ref": "#/$defs/d0", "$defs": definitions})
+    };
+    assert!(passes(&cycle(3)).errors_grow);
+    assert!(matches!(refused(&cycle(18)), BoundsError::Expansion { .. }));
+    // One definition under many names is as many definitions.
+    let names: Vec<Value> =
+        ["#/$defs/N", "#/%24defs/N", "#/$def%73/N", "#/$de%66s/N", "#/$d%65fs/N", "#/$%64efs/N", "#/$defs/%4e"]
+            .iter()
+            .map(|name| json!({"properties": {"c": {"$ref": name}}}))
+            .collect();
+    assert!(matches!(refused(&recursive(json!({"anyOf": names}))), BoundsError::Expansion { .. }));
+}
+
+/// Working out what is evaluated goes through references and remembers nothing.
+#[test]
+fn marking_that_runs_through_recursion_is_refused() {
+    let schema = recursive(json!({
+        "allOf": [{"unevaluatedProperties": false, "contains": {"unevaluatedItems": false, "oneOf": [{"$ref": "#/$defs/N"}]}}],
+        "unevaluatedProperties": false
+    }));
+    assert!(matches!(refused(&schema), BoundsError::Expansion { found: usize::MAX, .. }));
+}
+
+/// Many kinds of nodes, each a definition of its own, told apart by one property: as syntax trees are.
+#[test]
+fn a_syntax_tree_of_many_definitions_passes() {
+    let reference = |name: &str| json!({"$ref": format!("#/$defs/{name}")});
+    let mut definitions = Map::new();
+    for union in ["Expression", "Statement", "Pattern", "Type"] {
+        let names: Vec<String> = (0..30).map(|at| format!("{union}{at}")).collect();
+        for name in &names {
+            let properties = json!({"kind": {"const": name}, "left": reference("Expression"), "right": reference("Expression"),
+                "body": {"type": "array", "items": reference("Statement")}, "target": reference("Pattern"), "annotation": reference("Type")});
+            definitions.insert(name.clone(), json!({"type": "object", "properties": properties, "required": ["kind"]}));
+        }
+        let branches: Vec<Value> = names.iter().map(|name| reference(name)).collect();
+        definitions.insert(union.to_owned(), json!({"oneOf": branches}));
+    }
+    let schema = json!({"$defs": definitions, "type": "array", "items": reference("Statement")});
+    let bounds = passes(&schema);
+    assert!(bounds.errors_grow && bounds.expanded < MAX, "{bounds:?}");
+    let deep = (0..60).fold(json!({"kind": "Expression7"}), |inner, _| json!({"kind": "Expression3", "left": inner}));
+    let validator = build(&schema).expect("compiles");
+    assert!(validator.is_valid(&json!([{"kind": "Statement1", "body": [{"kind": "Statement2", "right": deep}]}])));
+    assert!(
+        !validator.is_valid(
+            &json!([{"kind": "Statement1", "body": [{"kind": "Statement2", "right": {"kind": "Pattern1"}}]}])
+        )
+    );
+}
+
 /// Long chains of references are walked without recursion, and refused: a validator would recurse.
 #[test]
 fn deep_chains_are_refused_before_they_overflow_the_stack() {

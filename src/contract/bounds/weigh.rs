@@ -23,6 +23,7 @@ use crate::contract::bounds::graph::Node;
 use crate::contract::bounds::slots::Join;
 use crate::contract::bounds::slots::Slots;
 use crate::contract::bounds::slots::Weight;
+use crate::contract::bounds::unfold::unfold;
 
 /// Slot entries touched in all. Real schemas need some thousands; past this the count itself
 /// would be the attack.
@@ -146,7 +147,10 @@ impl<'a> Scale<'_, 'a> {
         let total = if cyclic {
             // What one level leaves behind lives for `height` levels more; so many levels overlap.
             let overlap = height.min(INSTANCE_DEPTH) as u64;
-            most.outside.saturating_mul(overlap).saturating_add(same).saturating_add(most.back)
+            let level = most.outside.saturating_mul(overlap).saturating_add(same).saturating_add(most.back);
+            let path = members.first().and_then(|at| graph.nodes.get(*at)).map_or("", |node| &node.path);
+            self.spend(members.len(), path)?;
+            level.saturating_mul(unfold(graph, members).unwrap_or(u64::MAX))
         } else {
             same.max(most.outside)
         };

@@ -48,7 +48,8 @@ fn word(verdict: &Verdict) -> &'static str {
 const OUT: &[&str] = &[
     "gate-010", // the answer cache
     "gate-013", "gate-014", // context
-    "gate-016", "gate-018", "gate-021", "gate-022", "gate-023", "gate-026", "gate-028", "gate-030", "gate-031", "gate-032", "gate-034",
+    "gate-016", "gate-018", "gate-021", "gate-022", "gate-023", "gate-026", "gate-028", "gate-030", "gate-031",
+    "gate-032", "gate-034",
 ];
 
 #[test]
@@ -125,7 +126,8 @@ fn the_cases_of_the_tool_file_that_need_no_policy() {
             let choice = Choice { tool_calls: vec![call], finish: Some(Finish::ToolCalls), ..Choice::default() };
             verdict(&Contract { tools, ..Contract::default() }, vec![choice])
         } else if let Some(message) = given.get("response_message") {
-            let tool_calls = message["tool_calls"].as_array().unwrap().iter().map(|one| call(&one["function"])).collect();
+            let tool_calls =
+                message["tool_calls"].as_array().unwrap().iter().map(|one| call(&one["function"])).collect();
             let mut contract = of_schema(&serde_json::json!({"type": "object", "required": ["a"]}));
             contract.tools.push(ToolContract { name: "f".into(), parameters: None, bound: false });
             verdict(&contract, vec![Choice { tool_calls, finish: Some(Finish::ToolCalls), ..Choice::default() }])
@@ -157,7 +159,9 @@ fn an_unknown_tool_is_a_violation_and_an_unbound_one_is_counted() {
     };
     assert!(matches!(verdict(&contract, vec![calling("f")]), Verdict::Accept(accepted) if accepted.loose() == 1));
     let rejected = verdict(&contract, vec![calling("rm")]);
-    assert!(matches!(rejected, Verdict::Reject(rejection) if rejection.violations.iter().any(|v| v.kind == "unknown_tool")));
+    assert!(
+        matches!(rejected, Verdict::Reject(rejection) if rejection.violations.iter().any(|v| v.kind == "unknown_tool"))
+    );
 }
 
 #[test]
@@ -194,7 +198,8 @@ fn among_choices_rejections_come_first_then_failures_then_refusals() {
 fn violations_name_bytes_of_the_models_text() {
     let contract = of_schema(&serde_json::json!({"properties": {"n": {"type": "integer"}}}));
     let text = "Sure: {\"n\":\"17\"}";
-    let Verdict::Reject(rejection) = verdict(&contract, vec![choice(&serde_json::json!({"content": text}), "stop")]) else {
+    let Verdict::Reject(rejection) = verdict(&contract, vec![choice(&serde_json::json!({"content": text}), "stop")])
+    else {
         panic!("accepted");
     };
     let violation = rejection.violations.iter().next().unwrap();

@@ -20,7 +20,8 @@ impl Decimal {
         let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let fraction = fraction.trim_end_matches('0');
-        let units: i128 = format!("{whole}{fraction}").parse().ok().filter(|units: &i128| units.unsigned_abs() < 10_u128.pow(20))?;
+        let units: i128 =
+            format!("{whole}{fraction}").parse().ok().filter(|units: &i128| units.unsigned_abs() < 10_u128.pow(20))?;
         let scale = i32::try_from(fraction.len()).ok()?.checked_sub(exponent.parse().ok()?)?;
         match u32::try_from(scale) {
             Ok(scale) if scale <= SCALE_MAX => Some(Self { units, scale }),

@@ -21,7 +21,8 @@ pub(super) fn matching_within(pattern: &str, pick: u64, least: usize, most: usiz
     for stretch in [2, 0, 1, 3, 5, 8, least, most.min(LENGTH_MAX)] {
         let mut reader = Reader { chars: pattern.chars().peekable(), pick, stretch, groups: 0 };
         let text = reader.alternatives()?;
-        if reader.chars.peek().is_none() && (least..=most).contains(&text.chars().count()) && confirmed(pattern, &text) {
+        if reader.chars.peek().is_none() && (least..=most).contains(&text.chars().count()) && confirmed(pattern, &text)
+        {
             return Some(text);
         }
     }
@@ -137,7 +138,8 @@ impl Reader<'_> {
                 },
                 other => other,
             };
-            let range = self.chars.peek() == Some(&'-') && self.chars.clone().nth(1).is_some_and(|end| end != ']' && end != '\\');
+            let range = self.chars.peek() == Some(&'-')
+                && self.chars.clone().nth(1).is_some_and(|end| end != ']' && end != '\\');
             if range {
                 self.chars.next();
                 let to = self.chars.next()?;

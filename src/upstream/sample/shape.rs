@@ -36,6 +36,23 @@ impl Choice {
     }
 }
 
+/// One merge under way.
+struct Merge<'m> {
+    choice: Choice,
+    short: bool,
+    following: &'m mut Vec<String>,
+    /// How many references led to the value; those after them are its own.
+    before: usize,
+    steps: usize,
+    into: Map<String, Value>,
+}
+
+impl Merge<'_> {
+    fn recurs(&self, reference: &str) -> bool {
+        self.following.iter().take(self.before).any(|known| known == reference)
+    }
+}
+
 /// The document that references are looked up in.
 pub(super) struct Shapes<'a> {
     root: &'a Value,
@@ -78,72 +95,66 @@ impl<'a> Shapes<'a> {
         self.named.get(fragment.as_ref()).copied()
     }
 
-    /// The references of one schema that lead on without going down into the instance.
-    pub(super) fn references(&self, schema: &Value) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut at = schema;
-        while let Some(reference) = reference(at) {
-            if found.iter().any(|known| known == reference) {
-                break;
-            }
-            found.push(reference.to_owned());
-            let Some(next) = self.target(reference) else { break };
-            at = next;
-        }
-        found
+    /// What applies to one value, as one schema without references and unions, and whether as little
+    /// as may be is to be written. `following` are the references that led here; one that is met
+    /// again is recursion.
+    pub(super) fn merged(
+        &self,
+        schema: &Value,
+        choice: Choice,
+        short: bool,
+        following: &mut Vec<String>,
+    ) -> (Map<String, Value>, bool) {
+        let before = following.len();
+        let mut merge = Merge { choice, short, before, following, steps: 0, into: Map::new() };
+        self.add(schema, &mut merge);
+        (merge.into, merge.short)
     }
 
-    /// What applies to one value, as one schema without references and unions.
-    pub(super) fn merged(&self, schema: &Value, choice: Choice, short: bool) -> Map<String, Value> {
-        let mut into = Map::new();
-        let mut steps = 0;
-        self.add(schema, choice, short, &mut into, &mut steps);
-        into
-    }
-
-    fn add(&self, schema: &Value, choice: Choice, short: bool, into: &mut Map<String, Value>, steps: &mut usize) {
-        *steps += 1;
+    fn add(&self, schema: &Value, merge: &mut Merge<'_>) {
+        merge.steps += 1;
         let Value::Object(map) = schema else { return };
-        if *steps > STEPS_MAX {
+        if merge.steps > STEPS_MAX {
             return;
         }
         for (key, value) in map {
             match (key.as_str(), value) {
                 ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
+                    merge.short |= merge.recurs(reference);
+                    merge.following.push(reference.clone());
                     if let Some(target) = self.target(reference) {
-                        self.add(target, choice, short, into, steps);
+                        self.add(target, merge);
                     }
                 }
-                ("allOf", Value::Array(list)) => {
-                    for part in list {
-                        self.add(part, choice, short, into, steps);
-                    }
-                }
+                ("allOf", Value::Array(list)) => list.iter().for_each(|part| self.add(part, merge)),
                 ("anyOf" | "oneOf", Value::Array(list)) => {
-                    if let Some(branch) = self.branch(list, choice, short) {
-                        self.add(branch, choice, short, into, steps);
+                    if let Some(branch) = self.branch(list, merge) {
+                        self.add(branch, merge);
                     }
                 }
                 // Whether the condition holds is not known before the value is written: try both.
-                ("then", _) if choice.attempt % 3 == 1 => {
-                    self.add(value, choice, short, into, steps);
+                ("then", _) if merge.choice.attempt % 3 == 1 => {
+                    self.add(value, merge);
                     if let Some(condition) = map.get("if") {
-                        self.add(condition, choice, short, into, steps);
+                        self.add(condition, merge);
                     }
                 }
-                ("else", _) if choice.attempt % 3 == 2 => self.add(value, choice, short, into, steps),
+                ("else", _) if merge.choice.attempt % 3 == 2 => self.add(value, merge),
                 ("then" | "else" | "if" | "not" | "$defs" | "definitions", _) => {}
-                _ => combine(into, key, value),
+                _ => combine(&mut merge.into, key, value),
             }
         }
     }
 
-    fn branch<'v>(&self, list: &'v [Value], choice: Choice, short: bool) -> Option<&'v Value> {
-        if !short {
+    fn branch<'v>(&self, list: &'v [Value], merge: &Merge<'_>) -> Option<&'v Value> {
+        if !merge.short {
             // Null says least: it comes last, as the first branch that says something is preferred.
             let (null, telling): (Vec<&Value>, Vec<&Value>) = list.iter().partition(|branch| is_null(branch));
             let ordered: Vec<&Value> = telling.into_iter().chain(null).collect();
-            return choice.branch(&ordered).copied();
+            let chosen = merge.choice.branch(&ordered).copied()?;
+            if !reference(chosen).is_some_and(|reference| merge.recurs(reference)) {
+                return Some(chosen);
+            }
         }
         list.iter().min_by_key(|branch| self.cost(branch, &mut 200))
     }
@@ -209,7 +220,10 @@ fn decoded(fragment: &str) -> Cow<'_, str> {
     let mut bytes = Vec::new();
     let mut rest = fragment.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
-        let escaped = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok()).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let escaped = tail
+            .get(..2)
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match (first, escaped) {
             (b'%', Some(byte)) => {
                 bytes.push(byte);
@@ -230,6 +244,7 @@ fn combine(into: &mut Map<String, Value>, key: &str, value: &Value) {
         into.insert(key.to_owned(), value.clone());
         return;
     };
+    let (bound, other) = (present.as_f64(), value.as_f64());
     match (key, &mut *present, value) {
         ("properties" | "patternProperties", Value::Object(present), Value::Object(more)) => {
             for (name, schema) in more {
@@ -249,15 +264,11 @@ fn combine(into: &mut Map<String, Value>, key: &str, value: &Value) {
         ("items" | "contains" | "propertyNames", _, _) => *present = all_of(present.take(), value.clone()),
         ("additionalProperties", Value::Bool(true), _) => *present = value.clone(),
         ("additionalProperties", Value::Object(_), Value::Bool(false)) => *present = value.clone(),
-        ("minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties", _, _) => {
-            if value.as_f64() > present.as_f64() {
-                *present = value.clone();
-            }
+        ("minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties", _, _) if other > bound => {
+            *present = value.clone();
         }
-        ("maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties", _, _) => {
-            if value.as_f64() < present.as_f64() {
-                *present = value.clone();
-            }
+        ("maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties", _, _) if other < bound => {
+            *present = value.clone();
         }
         // The outermost says it best: it came first.
         _ => {}
@@ -279,7 +290,9 @@ fn common_types(left: &Value, right: &Value) -> Value {
         one => vec![one.clone()],
     };
     let (left, right) = (list(left), list(right));
-    let within = |kind: &Value, others: &[Value]| others.contains(kind) || (kind == "integer" && others.iter().any(|other| other == "number"));
+    let within = |kind: &Value, others: &[Value]| {
+        others.contains(kind) || (kind == "integer" && others.iter().any(|other| other == "number"))
+    };
     let mut common: Vec<Value> = left.iter().filter(|kind| within(kind, &right)).cloned().collect();
     for kind in right.iter().filter(|kind| within(kind, &left)) {
         if !common.contains(kind) {

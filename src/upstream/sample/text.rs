@@ -14,7 +14,10 @@ const WORDS: &[(&[&str], &[&str])] = &[
     (&["first_name", "firstname", "given"], &["Ada", "Grace", "Alan"]),
     (&["last_name", "lastname", "surname", "family"], &["Lovelace", "Hopper", "Turing"]),
     (&["user_name", "username", "login", "handle"], &["ada", "grace", "alan"]),
-    (&["company", "organization", "organisation", "vendor", "supplier", "entity"], &["Analytical Engines Ltd", "Difference & Co", "Bletchley Works"]),
+    (
+        &["company", "organization", "organisation", "vendor", "supplier", "entity"],
+        &["Analytical Engines Ltd", "Difference & Co", "Bletchley Works"],
+    ),
     (&["product", "item_name", "dish"], &["Margherita", "Green tea", "Notebook"]),
     (&["name", "author", "person", "customer", "assignee", "owner"], &["Ada Lovelace", "Grace Hopper", "Alan Turing"]),
     (&["city", "town"], &["Lisbon", "Zurich", "Kyoto"]),
@@ -22,20 +25,40 @@ const WORDS: &[(&[&str], &[&str])] = &[
     (&["street", "address"], &["12 Harbour Street", "7 Mill Lane", "3 Station Road"]),
     (&["zip", "postal", "postcode"], &["1100-148", "8001", "600-8216"]),
     (&["phone", "mobile", "tel"], &["+351 210 000 000", "+41 44 000 00 00", "+81 75 000 0000"]),
-    (&["url", "link", "website", "homepage", "uri"], &["https://example.com/", "https://example.org/docs", "https://example.net/a"]),
+    (
+        &["url", "link", "website", "homepage", "uri"],
+        &["https://example.com/", "https://example.org/docs", "https://example.net/a"],
+    ),
     (&["currency"], &["EUR", "CHF", "JPY"]),
     (&["language", "locale", "lang"], &["en", "pt", "ja"]),
     (&["colour", "color"], &["teal", "amber", "indigo"]),
-    (&["datetime", "timestamp", "created_at", "updated_at"], &["2025-03-14T09:30:00Z", "2025-04-02T16:05:00Z", "2025-05-20T12:00:00Z"]),
+    (
+        &["datetime", "timestamp", "created_at", "updated_at"],
+        &["2025-03-14T09:30:00Z", "2025-04-02T16:05:00Z", "2025-05-20T12:00:00Z"],
+    ),
     (&["date", "day", "period_end"], &["2025-03-14", "2025-04-02", "2025-05-20"]),
     (&["time"], &["09:30:00Z", "16:05:00Z", "12:00:00Z"]),
     (&["title", "subject", "headline"], &["Quarterly report", "Meeting notes", "Travel plan"]),
-    (&["summary", "description", "abstract"], &["A short summary of what was said.", "The main points in one sentence.", "What matters, briefly."]),
+    (
+        &["summary", "description", "abstract"],
+        &["A short summary of what was said.", "The main points in one sentence.", "What matters, briefly."],
+    ),
     (&["question"], &["Which size would you like?", "When should it arrive?", "Is there anything to avoid?"]),
-    (&["reason", "explanation", "rationale", "thought", "step"], &["The text says so.", "It follows from the first part.", "Nothing speaks against it."]),
-    (&["answer", "response", "reply", "message", "content", "text", "comment", "note"], &["This is a scripted answer.", "All is well.", "Here is what was asked for."]),
+    (
+        &["reason", "explanation", "rationale", "thought", "step"],
+        &["The text says so.", "It follows from the first part.", "Nothing speaks against it."],
+    ),
+    (
+        &["answer", "response", "reply", "message", "content", "text", "comment", "note"],
+        &["This is a scripted answer.", "All is well.", "Here is what was asked for."],
+    ),
     (&["status", "state"], &["open", "done", "waiting"]),
     (&["category", "type", "kind", "label", "tag", "topic"], &["general", "travel", "science"]),
+    (&["size"], &["medium", "large", "small"]),
+    (&["action"], &["Please send me a copy of the invoice.", "Please reset my password.", "Please call me back."]),
+    (&["instruction"], &["no ice, please", "well done", "cut in half"]),
+    (&["addition", "ingredient", "topping"], &["oat milk", "basil", "olives"]),
+    (&["removal", "allergen"], &["onion", "sesame", "milk"]),
     (&["sku"], &["SKU-1001", "SKU-1002", "SKU-1003"]),
     (&["unit"], &["kg", "m", "s"]),
     (&["code", "id", "key", "reference", "number"], &["A-1001", "A-1002", "A-1003"]),
@@ -74,8 +97,10 @@ fn word(name: &str, pick: u64) -> &'static str {
         }
         spaced.extend(letter.to_lowercase());
     }
-    let fits = |part: &&str| if part.len() <= 3 { spaced.split(['_', '-', ' ']).any(|word| word == *part) } else { spaced.contains(*part) };
-    let known = WORDS.iter().find(|(parts, _)| parts.iter().any(|part| fits(&part)));
+    let fits = |part: &&str| {
+        if part.len() <= 3 { spaced.split(['_', '-', ' ']).any(|word| word == *part) } else { spaced.contains(*part) }
+    };
+    let known = WORDS.iter().find(|(parts, _)| parts.iter().any(&fits));
     nth(known.map_or(PLAIN, |(_, words)| words), pick)
 }
 
@@ -113,7 +138,9 @@ fn formatted(format: &str, pick: u64) -> Option<String> {
         "time" => nth(&["09:30:00Z", "16:05:00Z", "12:00:00Z"], pick),
         "duration" => nth(&["P1D", "PT30M", "P2W"], pick),
         "email" | "idn-email" => nth(&["ada@example.com", "grace@example.com", "alan@example.com"], pick),
-        "uri" | "url" | "iri" => nth(&["https://example.com/", "https://example.org/docs", "https://example.net/a"], pick),
+        "uri" | "url" | "iri" => {
+            nth(&["https://example.com/", "https://example.org/docs", "https://example.net/a"], pick)
+        }
         "uri-reference" | "iri-reference" => nth(&["/docs", "/about", "/"], pick),
         "uri-template" => "/users/{id}",
         "hostname" | "idn-hostname" => nth(&["example.com", "example.org", "example.net"], pick),

@@ -1,0 +1,265 @@
+//! The audit record: one JSON line a request, on disk before the answer is released.
+//!
+//! One thread owns the file. Lines come to it through a bounded channel; each is written whole, and
+//! whoever waits for it is told.
+
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::sync::oneshot;
+
+use crate::record::Record;
+use crate::settings::Audit;
+use crate::settings::AuditContent;
+
+/// Lines that may wait for the disk.
+const QUEUE: usize = 1_024;
+/// Lines written in one go.
+const BATCH: usize = 128;
+
+/// The writer of the audit file.
+pub struct AuditLog {
+    settings: Audit,
+    lines: Mutex<Option<mpsc::Sender<Line>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    sound: Arc<AtomicBool>,
+}
+
+struct Line {
+    text: Vec<u8>,
+    written: Option<oneshot::Sender<bool>>,
+}
+
+/// The audit file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// It cannot be opened.
+    #[error("the audit file {path} cannot be opened")]
+    Open {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A line could not be written whole, or the writer has ended.
+    #[error("an audit record could not be written")]
+    Write,
+}
+
+impl AuditLog {
+    /// Opens the file, making its folder where it is missing, and starts the writer.
+    pub fn open(settings: Audit) -> Result<Self, AuditError> {
+        let opened = |source| AuditError::Open { path: settings.path.clone(), source };
+        let file = open(&settings.path).map_err(opened)?;
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let sound = Arc::new(AtomicBool::new(true));
+        let (path, flag) = (settings.path.clone(), Arc::clone(&sound));
+        let thread = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || write(file, &path, receiver, &flag))
+            .map_err(opened)?;
+        Ok(Self { settings, lines: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), sound })
+    }
+
+    /// Whether judged traffic must stop while records cannot be written.
+    pub fn is_required(&self) -> bool {
+        self.settings.required
+    }
+
+    /// Whether the last line was written whole.
+    pub fn is_sound(&self) -> bool {
+        self.sound.load(Ordering::Relaxed)
+    }
+
+    /// Writes a record and waits until it is on its way to the disk.
+    pub async fn write(&self, record: &Record) -> Result<(), AuditError> {
+        let sender = self.sender().ok_or(AuditError::Write)?;
+        let (written, waiting) = oneshot::channel();
+        let line = Line { text: line(record, self.settings.content), written: Some(written) };
+        sender.send(line).await.map_err(|_| AuditError::Write)?;
+        match waiting.await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(AuditError::Write),
+        }
+    }
+
+    /// Hands a record over without waiting: for callers that have gone. Fails where the queue is full.
+    pub fn post(&self, record: &Record) -> Result<(), AuditError> {
+        let sender = self.sender().ok_or(AuditError::Write)?;
+        sender
+            .try_send(Line { text: line(record, self.settings.content), written: None })
+            .map_err(|_| AuditError::Write)
+    }
+
+    fn sender(&self) -> Option<mpsc::Sender<Line>> {
+        self.lines.lock().ok()?.clone()
+    }
+
+    /// Writes what still waits and ends the writer.
+    pub fn close(&self) {
+        if let Ok(mut lines) = self.lines.lock() {
+            lines.take();
+        }
+        let thread = self.thread.lock().ok().and_then(|mut thread| thread.take());
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the audit writer ended in a fault of its own");
+        }
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// The writer: takes what waits, writes it in one go, tells who waits for it.
+fn write(mut file: File, path: &Path, mut lines: mpsc::Receiver<Line>, sound: &AtomicBool) {
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut torn = false;
+    while lines.blocking_recv_many(&mut batch, BATCH) > 0 {
+        let mut bytes = Vec::new();
+        if torn {
+            bytes.push(b'\n'); // ends a line that a full disk cut off, so that it spoils no other
+        }
+        batch.iter().for_each(|line| bytes.extend_from_slice(&line.text));
+        let result = file.write_all(&bytes).and_then(|()| file.flush());
+        torn = result.is_err();
+        if let Err(error) = &result {
+            tracing::error!(path = %path.display(), %error, "an audit record could not be written");
+        }
+        sound.store(result.is_ok(), Ordering::Relaxed);
+        for line in batch.drain(..) {
+            if let Some(written) = line.written {
+                let _ = written.send(result.is_ok()); // a caller that has gone needs no news
+            }
+        }
+    }
+}
+
+/// One record as a line.
+fn line(record: &Record, content: AuditContent) -> Vec<u8> {
+    let mut text = value(record, content).to_string().into_bytes();
+    text.push(b'\n');
+    text
+}
+
+fn value(record: &Record, content: AuditContent) -> Value {
+    let violations: Vec<Value> = (record.violations.iter().flat_map(|violations| violations.iter()))
+        .map(|violation| {
+            let message = match content {
+                AuditContent::Full => violation.message.as_str(),
+                AuditContent::None => "", // it may quote the answer
+            };
+            json!({"policy": null, "gate": violation.gate, "kind": violation.kind, "path": violation.path.to_string(), "message": message, "action": "reject"})
+        })
+        .collect();
+    let time = jiff::Timestamp::try_from(record.arrived).map(|time| time.to_string()).unwrap_or_default();
+    let failures: Vec<Value> =
+        record.failures.iter().map(|(backend, reason)| json!({"backend": backend, "reason": reason})).collect();
+    let text = record.text.as_ref().filter(|_| content == AuditContent::Full);
+    json!({
+        "time": time,
+        "request_id": record.request_id,
+        "path": record.path,
+        "outcome": record.outcome.as_str(),
+        "status": record.status.as_u16(),
+        "code": record.code.map(|code| code.as_str()),
+        "reason": record.reason,
+        "alias": record.alias,
+        "backend": record.backend,
+        "upstream_model": record.upstream_model,
+        "upstream_request_id": record.upstream_request_id,
+        "policies": [],
+        "native": record.native.as_str(),
+        "schema": record.schema.map(|digest| digest.to_string()),
+        "rung": record.rung.map(|rung| rung.as_str()),
+        "stream": record.stream,
+        "attempts": record.attempts,
+        "failures": failures,
+        "violations_total": record.violations.as_ref().map_or(0, |violations| violations.total()),
+        "violations": violations,
+        "usage": record.usage.map(|usage| json!({"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens})),
+        "tags": record.tags,
+        "text": text,
+        "total_us": u64::try_from(record.total.as_micros()).unwrap_or(u64::MAX),
+        "upstream_us": u64::try_from(record.upstream.as_micros()).unwrap_or(u64::MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn record(id: &str) -> Record {
+        let mut record = Record::new(
+            id.into(),
+            SystemTime::UNIX_EPOCH + Duration::from_millis(1_500),
+            "/v1/chat/completions".into(),
+        );
+        record.text = Some("{\"ssn\":1}".into());
+        record
+    }
+
+    #[tokio::test]
+    async fn a_record_is_one_whole_line_on_disk_before_its_write_returns() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("var/audit.jsonl");
+        let log = AuditLog::open(Audit { path: path.clone(), content: AuditContent::Full, required: true }).unwrap();
+        log.write(&record("one")).await.unwrap();
+        let read: Value = serde_json::from_str(std::fs::read_to_string(&path).unwrap().trim_end()).unwrap();
+        assert_eq!((read["request_id"].as_str(), read["time"].as_str()), (Some("one"), Some("1970-01-01T00:00:01.5Z")));
+        assert_eq!(read["text"], "{\"ssn\":1}");
+        log.post(&record("two")).unwrap();
+        log.close();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+        assert!(log.write(&record("three")).await.is_err());
+    }
+
+    #[test]
+    fn without_content_no_text_is_kept() {
+        let mut record = record("x");
+        record.violations = Some(crate::contract::verdict::Violations::one(crate::contract::verdict::Violation {
+            gate: "schema",
+            kind: "schema",
+            path: crate::json::path::Path::root(),
+            message: "found `\"078-05\"`".into(),
+            at: None,
+        }));
+        let text = String::from_utf8(line(&record, AuditContent::None)).unwrap();
+        assert!(!text.contains("ssn") && !text.contains("078-05"));
+        assert!(String::from_utf8(line(&record, AuditContent::Full)).unwrap().contains("078-05"));
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_takes_nothing_is_told() {
+        let log =
+            AuditLog::open(Audit { path: "/dev/full".into(), content: AuditContent::Full, required: true }).unwrap();
+        assert!(log.write(&record("one")).await.is_err());
+        assert!(!log.is_sound());
+        log.close();
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_opened_is_an_error() {
+        assert!(
+            AuditLog::open(Audit { path: "/proc/nowhere/a.jsonl".into(), content: AuditContent::Full, required: true })
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,496 @@
+//! The attempts of one exchange: target after target, until one has an answer that counts.
+
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use bytes::BytesMut;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Method;
+use http::StatusCode;
+use http::header;
+use http_body_util::BodyExt as _;
+use secrecy::ExposeSecret as _;
+
+use crate::api::backend::openai;
+use crate::api::backend::openai_stream::Collector;
+use crate::api::ingress::chat::ChatRequest;
+use crate::api::ingress::chat_answer;
+use crate::api::reply::ReplyError;
+use crate::catalog::Backend;
+use crate::catalog::Credentials;
+use crate::exchange::Gateway;
+use crate::exchange::Incoming;
+use crate::record::Outcome;
+use crate::record::Record;
+use crate::stage::admit::Share;
+use crate::stage::answer;
+use crate::stage::answer::Answer;
+use crate::stage::answer::Came;
+use crate::stage::answer::Fault;
+use crate::stage::answer::Retry;
+use crate::stage::headers;
+use crate::stage::headers::Reading;
+use crate::stage::judge;
+use crate::stage::judge::Failed;
+use crate::stage::judge::Refused;
+use crate::stage::judge::Verdict;
+use crate::stage::plan::Plan;
+use crate::stage::plan::TargetPlan;
+use crate::stage::send::Call;
+use crate::stage::send::Upstream;
+use crate::stage::send::UpstreamBody;
+use crate::stage::send::UpstreamError;
+use crate::stage::send::UpstreamReply;
+use crate::stage::shape;
+use crate::wire::fault::Code;
+use crate::wire::fault::Reported;
+use crate::wire::sse::EventReader;
+
+/// Bytes of a backend's error body that are read.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+/// Answers above this size are judged on a thread that may take its time.
+const INLINE_BYTES: usize = 256 << 10;
+
+/// One exchange with all that its attempts need.
+pub(super) struct Attempts<'a, U> {
+    pub(super) gateway: &'a Gateway<U>,
+    pub(super) request: &'a ChatRequest,
+    pub(super) plan: &'a Plan,
+    pub(super) incoming: Incoming,
+    pub(super) deadline: Instant,
+}
+
+/// How the attempts ended.
+pub(super) enum Ended {
+    Answer(Answer),
+    Fault(Box<Fault>),
+    Relay { status: StatusCode, headers: HeaderMap, body: UpstreamBody },
+}
+
+/// Why one attempt gave no answer.
+struct Missed {
+    fault: Box<Fault>,
+    /// In one word, for records and metrics.
+    reason: &'static str,
+    /// Whether the next target may be asked.
+    transient: bool,
+}
+
+impl<U: Upstream> Attempts<'_, U> {
+    /// Asks target after target. Ends with the first answer, the first failure that no other target could
+    /// mend, or the failure of the last one.
+    pub(super) async fn run(self, record: &mut Record) -> Ended {
+        let calls = usize::try_from(self.plan.alias.upstream_calls_max).unwrap_or(usize::MAX);
+        let mut last = None;
+        for target in self.plan.targets.iter().take(calls) {
+            record.attempts += 1;
+            record.backend = Some(target.target.backend.name.clone());
+            record.upstream_model = target.target.model.clone();
+            record.native = target.native;
+            let started = Instant::now();
+            let left = tokio::time::Instant::from_std(self.deadline);
+            let mut waited = true;
+            let tried = tokio::time::timeout_at(left, self.attempt(target, record, started, &mut waited)).await;
+            if waited {
+                record.upstream += started.elapsed();
+            }
+            match tried {
+                Ok(Ok(ended)) => return ended,
+                Ok(Err(missed)) => {
+                    record.failures.push((target.target.backend.name.clone(), missed.reason));
+                    let transient = missed.transient;
+                    last = Some(missed);
+                    if !transient {
+                        break;
+                    }
+                }
+                Err(_) => {
+                    record.failures.push((target.target.backend.name.clone(), "deadline"));
+                    last = Some(out_of_time());
+                    break;
+                }
+            }
+        }
+        let missed = last.unwrap_or_else(out_of_time);
+        record.reason = Some(missed.reason);
+        Ended::Fault(missed.fault)
+    }
+
+    /// One attempt. `waited` is cleared once the time spent upstream has been entered in the record.
+    async fn attempt(
+        &self,
+        target: &TargetPlan,
+        record: &mut Record,
+        started: Instant,
+        waited: &mut bool,
+    ) -> Result<Ended, Missed> {
+        let held = !self.plan.contract.is_empty();
+        let reading = if held { Reading::Held } else { Reading::Relayed };
+        let backend = &target.target.backend;
+        let body = shape::shape(self.request, &self.plan.contract, target).map_err(|error| internal(&error))?;
+        let call = Call {
+            target: target.target.clone(),
+            method: Method::POST,
+            path: "/chat/completions".to_owned(),
+            headers: headers::outbound(&self.incoming.headers, &self.incoming.caller, backend, reading),
+            body,
+        };
+        let reply = self.gateway.upstream.send(call).await.map_err(unsent)?;
+        record.upstream_request_id =
+            headers::request_id(&reply.headers).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        if !reply.status.is_success() {
+            return Err(self.reported(backend, reply).await);
+        }
+        if !held {
+            record.outcome = Outcome::Unchecked;
+            record.upstream += started.elapsed();
+            *waited = false;
+            let headers = headers::inbound(&reply.headers, backend, reading);
+            return Ok(Ended::Relay { status: reply.status, headers, body: reply.body });
+        }
+        let inbound = headers::inbound(&reply.headers, backend, reading);
+        let (came, _share) = self.collect(backend, reply).await?;
+        record.upstream += started.elapsed();
+        *waited = false;
+        let mut ended = self.judged(target, came, record).await?;
+        if let Ended::Answer(answer) = &mut ended {
+            for (name, value) in &inbound {
+                answer.headers.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        Ok(ended)
+    }
+
+    /// A status that is no success: the caller gets it in our shape, with what the backend said.
+    async fn reported(&self, backend: &Backend, reply: UpstreamReply) -> Missed {
+        let status = reply.status;
+        let retry_after = reply.headers.get(header::RETRY_AFTER).cloned();
+        let encoded = reply.headers.contains_key(header::CONTENT_ENCODING);
+        let mut body = reply.body;
+        let mut text = BytesMut::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Ok(data) = frame.into_data() {
+                text.extend_from_slice(data.get(..data.len().min(ERROR_BYTES_MAX - text.len())).unwrap_or_default());
+            }
+            if text.len() >= ERROR_BYTES_MAX {
+                break;
+            }
+        }
+        let said = if encoded { Reported::default() } else { Reported::read(&text) };
+        refused_by(backend, status, said, retry_after)
+    }
+
+    /// Takes the whole answer in, within the bounds for one and for all.
+    async fn collect(&self, backend: &Backend, reply: UpstreamReply) -> Result<(Came, Share), Missed> {
+        let max = self.gateway.settings.listen.limits.response;
+        let share = self.gateway.held.take(0).map_err(|_| overloaded())?;
+        let mut hold = Hold { share, taken: 0, max, backend };
+        let kind = reply.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let events = kind.starts_with("text/event-stream");
+        let coding = reply
+            .headers
+            .get(header::CONTENT_ENCODING)
+            .and_then(|coding| coding.to_str().ok())
+            .unwrap_or("identity")
+            .to_owned();
+        if events && coding.eq_ignore_ascii_case("identity") {
+            if !self.request.stream {
+                return Err(protocol(
+                    "the backend streamed an answer that was asked for in one piece",
+                    "unasked_stream",
+                ));
+            }
+            let collected = collect_events(reply.body, &mut hold).await?;
+            return Ok((Came::Stream(collected), hold.share));
+        }
+        let body = collect_whole(reply.body, &mut hold).await?;
+        let body = decoded(body, &coding, max, backend)?;
+        if events {
+            let (mut reader, mut collector) = (EventReader::new(), Collector::default());
+            let read = reader
+                .feed(&body, |data| collector.take(data))
+                .and_then(|()| reader.finish(|data| collector.take(data)));
+            let collected = read.and_then(|()| collector.finish()).map_err(|error| unread(backend, error))?;
+            return Ok((Came::Stream(collected), hold.share));
+        }
+        let whole = openai::read(&body).map_err(|error| unread(backend, error))?;
+        let came = match self.request.stream {
+            true => Came::Stream(chat_answer::as_collected(&body, whole)),
+            false => Came::Whole(body, whole),
+        };
+        Ok((came, hold.share))
+    }
+
+    async fn judged(&self, target: &TargetPlan, came: Came, record: &mut Record) -> Result<Ended, Missed> {
+        let reply = came.reply();
+        record.usage = reply.usage;
+        if self.gateway.settings.audit.is_some() {
+            record.text = reply.choices.first().and_then(|choice| choice.content.clone());
+        }
+        let tags = &target.target.backend.capabilities.reasoning_tags;
+        let size: usize = reply.choices.iter().map(|choice| choice.content.as_ref().map_or(0, String::len)).sum();
+        let (verdict, came) = if size > INLINE_BYTES {
+            let (contract, tags) = (self.plan.contract.clone(), tags.clone());
+            let judging = tokio::task::spawn_blocking(move || (judge::judge(&contract, came.reply(), &tags), came));
+            judging.await.map_err(|error| internal(&error))?
+        } else {
+            (judge::judge(&self.plan.contract, reply, tags), came)
+        };
+        self.answered(verdict, &came, record)
+    }
+
+    fn answered(&self, verdict: Verdict, came: &Came, record: &mut Record) -> Result<Ended, Missed> {
+        let include_usage = self.request.include_usage;
+        match verdict {
+            Verdict::Accept(accepted) => {
+                record.outcome = Outcome::Accepted;
+                record.rung = accepted.choices().first().and_then(|choice| choice.rung);
+                record.loose_tool_violations = accepted.loose();
+                answer::accepted(came, &accepted, include_usage).map(Ended::Answer).map_err(|error| internal(&error))
+            }
+            Verdict::Refuse(who) => {
+                record.outcome = Outcome::Refused;
+                record.reason = Some(match who {
+                    Refused::Model => "refusal",
+                    Refused::Filter => "content_filter",
+                });
+                let filtered = who == Refused::Filter;
+                answer::refused(came, filtered, include_usage).map(Ended::Answer).map_err(|error| internal(&error))
+            }
+            Verdict::Reject(rejection) => {
+                record.outcome = Outcome::Rejected;
+                record.reason = Some(rejection.reason);
+                record.rung = rejection.rung;
+                let fault = Fault::rejected(&rejection);
+                record.violations = Some(rejection.violations);
+                Ok(Ended::Fault(Box::new(fault)))
+            }
+            Verdict::Fail(Failed::Empty) => {
+                Err(missed(Code::OutputEmpty, "extract", "empty", true, "the backend returned nothing".to_owned()))
+            }
+            Verdict::Fail(Failed::Reported) => Err(missed(
+                Code::UpstreamError,
+                "extract",
+                "finish_error",
+                true,
+                "the backend failed while it answered".to_owned(),
+            )),
+            Verdict::Fail(Failed::Unfinished) => {
+                let words = came
+                    .reply()
+                    .choices
+                    .iter()
+                    .find_map(|choice| choice.finish.as_ref())
+                    .map(|finish| finish.as_str().to_owned());
+                let message = match words {
+                    Some(word) => {
+                        format!("the backend's finish reason `{}` is not known", crate::json::fault::shown(&word))
+                    }
+                    None => "the backend gave no finish reason, so nothing tells that the answer is whole".to_owned(),
+                };
+                Err(protocol(&message, "unfinished"))
+            }
+        }
+    }
+}
+
+/// What a body may take: bytes of one answer, and a share of what all may hold.
+struct Hold<'a> {
+    share: Share,
+    taken: usize,
+    max: usize,
+    backend: &'a Backend,
+}
+
+impl Hold<'_> {
+    fn take(&mut self, bytes: usize) -> Result<(), Missed> {
+        self.taken += bytes;
+        if self.taken > self.max {
+            return Err(unsent(UpstreamError::TooLarge { backend: self.backend.name.clone(), max: self.max }));
+        }
+        self.share.grow(bytes).map_err(|_| overloaded())
+    }
+}
+
+async fn collect_whole(mut body: UpstreamBody, hold: &mut Hold<'_>) -> Result<Bytes, Missed> {
+    let mut first: Option<Bytes> = None;
+    let mut more = BytesMut::new();
+    while let Some(data) = next(&mut body).await? {
+        hold.take(data.len())?;
+        match (&mut first, more.is_empty()) {
+            (None, true) => first = Some(data),
+            (Some(only), true) => {
+                more.reserve(only.len() + data.len());
+                more.extend_from_slice(only);
+                more.extend_from_slice(&data);
+            }
+            (_, false) => more.extend_from_slice(&data),
+        }
+    }
+    Ok(if more.is_empty() { first.unwrap_or_default() } else { more.freeze() })
+}
+
+async fn collect_events(
+    mut body: UpstreamBody,
+    hold: &mut Hold<'_>,
+) -> Result<crate::api::backend::openai_stream::Collected, Missed> {
+    let (mut reader, mut collector) = (EventReader::new(), Collector::default());
+    let backend = hold.backend;
+    while let Some(data) = next(&mut body).await? {
+        hold.take(data.len())?;
+        reader.feed(&data, |event| collector.take(event)).map_err(|error| unread(backend, error))?;
+        if collector.is_done() {
+            // What follows `[DONE]` is not waited for; but a body that has ended gives its connection back.
+            let _ = std::future::poll_fn(|context| Poll::Ready(body.as_mut().poll_frame(context))).await;
+            break;
+        }
+    }
+    reader.finish(|event| collector.take(event)).map_err(|error| unread(backend, error))?;
+    collector.finish().map_err(|error| unread(backend, error))
+}
+
+/// The next piece of data; trailers are passed over.
+async fn next(body: &mut UpstreamBody) -> Result<Option<Bytes>, Missed> {
+    loop {
+        match body.frame().await {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(unsent(error)),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+/// Undoes a coding that came although none was asked for: gzip, and no further than `max` bytes.
+fn decoded(body: Bytes, coding: &str, max: usize, backend: &Backend) -> Result<Bytes, Missed> {
+    use std::io::Read as _;
+    match coding.trim().to_ascii_lowercase().as_str() {
+        "identity" | "" => Ok(body),
+        "gzip" | "x-gzip" => {
+            let mut text = Vec::new();
+            let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+            let read = flate2::read::MultiGzDecoder::new(&*body).take(limit).read_to_end(&mut text);
+            match read {
+                Ok(_) if text.len() > max => {
+                    Err(unsent(UpstreamError::TooLarge { backend: backend.name.clone(), max }))
+                }
+                Ok(_) => Ok(text.into()),
+                Err(_) => Err(protocol("the backend's gzip cannot be read", "gzip")),
+            }
+        }
+        other => Err(unsent(UpstreamError::Coding {
+            backend: backend.name.clone(),
+            coding: crate::json::fault::shown(other),
+        })),
+    }
+}
+
+fn missed(code: Code, stage: &'static str, reason: &'static str, transient: bool, message: String) -> Missed {
+    Missed { fault: Box::new(Fault::new(code, Outcome::Failed, stage, message)), reason, transient }
+}
+
+fn protocol(message: &str, reason: &'static str) -> Missed {
+    missed(Code::UpstreamProtocol, "send", reason, false, message.to_owned())
+}
+
+fn overloaded() -> Missed {
+    missed(
+        Code::Overloaded,
+        "admit",
+        "held",
+        false,
+        "the gateway holds as many bytes as it may; try again later".to_owned(),
+    )
+}
+
+fn out_of_time() -> Missed {
+    missed(Code::UpstreamTimeout, "send", "deadline", false, "no backend answered within the deadline".to_owned())
+}
+
+fn internal(error: &dyn std::error::Error) -> Missed {
+    tracing::error!(error = %error, "an exchange failed inside the gateway");
+    missed(
+        Code::InternalError,
+        "answer",
+        "internal",
+        false,
+        "the gateway failed; the request id finds it in the log".to_owned(),
+    )
+}
+
+fn unsent(error: UpstreamError) -> Missed {
+    let code = match &error {
+        UpstreamError::Connect { .. } => Code::UpstreamUnreachable,
+        UpstreamError::Stall { .. } => Code::UpstreamTimeout,
+        UpstreamError::Broken { .. } | UpstreamError::Coding { .. } => Code::UpstreamProtocol,
+        UpstreamError::TooLarge { .. } => Code::UpstreamTooLarge,
+    };
+    let (reason, transient) = (error.reason(), error.is_transient());
+    let mut chain = String::new();
+    let mut source = std::error::Error::source(&error);
+    while let Some(inner) = source {
+        chain.push_str(": ");
+        chain.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    tracing::warn!(reason, "{error}{chain}");
+    missed(code, "send", reason, transient, error.to_string())
+}
+
+/// An answer in a 200 that cannot be read, or that carries an error.
+fn unread(backend: &Backend, error: ReplyError) -> Missed {
+    match error {
+        ReplyError::Reported(reported) => {
+            let status = reported.status().unwrap_or(StatusCode::BAD_GATEWAY);
+            let mut missed = refused_by(backend, status, reported, None);
+            missed.transient = true;
+            missed
+        }
+        ReplyError::NoChoices => missed(Code::OutputEmpty, "extract", "no_choices", true, error.to_string()),
+        ReplyError::Json(_) | ReplyError::ToolIndexConflict(_) | ReplyError::Unfinished => {
+            protocol(&error.to_string(), "protocol")
+        }
+    }
+}
+
+/// An error that a backend reported under this status.
+fn refused_by(backend: &Backend, status: StatusCode, said: Reported, retry_after: Option<HeaderValue>) -> Missed {
+    let operators = !matches!(backend.credentials, Credentials::Caller);
+    let credentials = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::PAYMENT_REQUIRED | StatusCode::FORBIDDEN);
+    if operators && credentials {
+        let message =
+            format!("the backend `{}` refused the operator's credentials ({})", backend.name, status.as_u16());
+        tracing::error!(
+            backend = backend.name,
+            status = status.as_u16(),
+            "the backend refused the operator's credentials"
+        );
+        return missed(Code::UpstreamAuth, "send", "auth", false, message);
+    }
+    let transient =
+        status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT || status.is_server_error();
+    let retry = match (status, retry_after) {
+        (StatusCode::TOO_MANY_REQUESTS, Some(wait)) => Retry::After(wait),
+        (StatusCode::TOO_MANY_REQUESTS, None) => Retry::ByStatus,
+        _ if transient => Retry::Never,
+        _ => Retry::ByStatus,
+    };
+    let said = match &backend.credentials {
+        Credentials::Operator(key) => said.without(key.expose_secret()),
+        Credentials::Caller | Credentials::None => said,
+    };
+    let reason = match status.as_u16() {
+        429 => "rate_limited",
+        408 => "request_timeout",
+        500.. => "server_error",
+        _ => "client_error",
+    };
+    // A redirect or an informational status is no answer that a caller could use.
+    let status = if status.is_client_error() || status.is_server_error() { status } else { StatusCode::BAD_GATEWAY };
+    Missed { fault: Box::new(Fault::reported(status, said, retry)), reason, transient }
+}

@@ -1,0 +1,81 @@
+//! Compiled schemas, kept by digest: compiled once, however many requests ask for one at the same time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use moka::future::Cache;
+
+use crate::contract::schema::CompiledSchema;
+use crate::contract::schema::SchemaError;
+use crate::digest::Digest;
+use crate::settings::SchemaLimits;
+
+/// Bytes of schema text that compiled schemas may stand for.
+const CACHE_BYTES: u64 = 16 << 20;
+/// Compiling one is so quick that it is done where it is asked for.
+const INLINE_BYTES: usize = 4 << 10;
+
+/// The compiled schemas in use.
+pub struct SchemaCache {
+    cache: Cache<Digest, Arc<CompiledSchema>>,
+    limits: SchemaLimits,
+}
+
+impl SchemaCache {
+    /// An empty cache. `limits` are met before the compiler sees a schema.
+    pub fn new(limits: SchemaLimits) -> Self {
+        let weight = |_: &Digest, schema: &Arc<CompiledSchema>| u32::try_from(schema.text().len()).unwrap_or(u32::MAX);
+        Self { cache: Cache::builder().weigher(weight).max_capacity(CACHE_BYTES).build(), limits }
+    }
+
+    /// The compiled form of a schema. A failure is not kept.
+    pub async fn compiled(&self, text: Bytes) -> Result<Arc<CompiledSchema>, Arc<SchemaError>> {
+        if text.len() > self.limits.bytes {
+            return Err(Arc::new(SchemaError::Bytes { found: text.len(), max: self.limits.bytes }));
+        }
+        let digest = Digest::of(&text);
+        if let Some(schema) = self.cache.get(&digest).await {
+            return Ok(schema);
+        }
+        let limits = self.limits;
+        self.cache
+            .try_get_with(digest, async move {
+                // The caller's buffer may be the whole request; the cache keeps the schema alone.
+                let own = Bytes::copy_from_slice(&text);
+                if own.len() <= INLINE_BYTES {
+                    return CompiledSchema::compile(own, limits).map(Arc::new);
+                }
+                let compiling = tokio::task::spawn_blocking(move || CompiledSchema::compile(own, limits));
+                match compiling.await {
+                    Ok(compiled) => compiled.map(Arc::new),
+                    Err(_) => Err(SchemaError::Unfinished),
+                }
+            })
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_schema_is_compiled_once_and_a_failure_is_not_kept() {
+        let cache = SchemaCache::new(SchemaLimits::default());
+        let text = Bytes::from_static(br#"{"type":"object"}"#);
+        let (one, two) = tokio::join!(cache.compiled(text.clone()), cache.compiled(text.clone()));
+        assert!(Arc::ptr_eq(&one.unwrap(), &two.unwrap()));
+        let bad = Bytes::from_static(br#"{"type":"objec"}"#);
+        assert!(cache.compiled(bad.clone()).await.is_err());
+        assert!(cache.compiled(bad).await.is_err());
+        cache.cache.run_pending_tasks().await;
+        assert_eq!(cache.cache.entry_count(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_is_not_even_digested() {
+        let cache = SchemaCache::new(SchemaLimits { bytes: 8, ..SchemaLimits::default() });
+        let refused = cache.compiled(Bytes::from_static(br#"{"type":"object"}"#)).await.unwrap_err();
+        assert!(matches!(*refused, SchemaError::Bytes { found: 17, max: 8 }));
+    }
+}

@@ -1,0 +1,90 @@
+//! The record of an exchange under way. However the exchange ends, exactly one record is made of it:
+//! where nobody closes it, the caller went away.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::StatusCode;
+
+use crate::audit::AuditError;
+use crate::record::Outcome;
+use crate::record::Record;
+use crate::server::Server;
+use crate::telemetry;
+
+/// A record that will be made, whatever happens.
+pub struct Entry<U> {
+    /// What is known so far.
+    pub record: Record,
+    server: Arc<Server<U>>,
+    started: Instant,
+    open: bool,
+}
+
+impl<U> Entry<U> {
+    /// Opens the record of a request whose head has arrived.
+    pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Self {
+        Self { record, server, started, open: true }
+    }
+
+    /// Closes it before the answer goes out. Fails where the audit record is required and cannot be written.
+    pub async fn close(&mut self) -> Result<(), AuditError> {
+        self.record.total = self.started.elapsed();
+        self.open = false;
+        let server = Arc::clone(&self.server);
+        let written = match &server.audit {
+            Some(audit) => audit.write(&self.record).await,
+            None => Ok(()),
+        };
+        if written.is_err() {
+            server.metrics.unwritten();
+        }
+        let required = server.audit.as_ref().is_some_and(|audit| audit.is_required());
+        let failed = written.err().filter(|_| required);
+        if failed.is_none() {
+            self.tell();
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Counts and logs the record as it is now.
+    pub fn tell(&self) {
+        self.server.metrics.observe(&self.record);
+        telemetry::log(&self.record);
+    }
+
+    /// Closes it when the last byte of a relayed answer is out, or the caller has gone: nobody waits.
+    pub fn close_now(&mut self) {
+        self.record.total = self.started.elapsed();
+        self.open = false;
+        if let Some(audit) = &self.server.audit
+            && let Err(error) = audit.post(&self.record)
+        {
+            self.server.metrics.unwritten();
+            tracing::error!(%error, request_id = self.record.request_id, "the record of an exchange is lost");
+        }
+        self.tell();
+    }
+
+    /// What connections share.
+    pub fn server(&self) -> &Server<U> {
+        &self.server
+    }
+
+    /// How long the exchange has taken.
+    pub fn elapsed(&self) -> std::time::Duration {
+        self.started.elapsed()
+    }
+}
+
+impl<U> Drop for Entry<U> {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        self.record.outcome = Outcome::Cancelled;
+        self.record.status = StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST);
+        self.record.reason = Some("client_gone");
+        self.close_now();
+    }
+}

@@ -1,0 +1,437 @@
+//! HTTP on the main listener: hyper's requests in, hyper's responses out, an exchange in between.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use bytes::BytesMut;
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Method;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http::header;
+use http::request::Parts;
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
+use hyper::body::Incoming as Body;
+use uuid::Uuid;
+
+use crate::audit::AuditError;
+use crate::exchange;
+use crate::exchange::Incoming;
+use crate::exchange::Out;
+use crate::exchange::Prepared;
+use crate::json::fault::shown;
+use crate::json::string;
+use crate::record::Outcome;
+use crate::server::Server;
+use crate::server::entry::Entry;
+use crate::server::stream::Held;
+use crate::server::stream::OutBody;
+use crate::stage::admit::Share;
+use crate::stage::answer;
+use crate::stage::answer::Answer;
+use crate::stage::answer::Fault;
+use crate::stage::authenticate;
+use crate::stage::authenticate::Caller;
+use crate::stage::send::Upstream;
+use crate::wire::fault::Code;
+
+/// A body that is declared to be larger than this grows as it comes instead of being reserved at once.
+const RESERVED_MAX: usize = 1 << 20;
+
+/// What is served under a path.
+enum Route<'a> {
+    Chat,
+    Models,
+    Model(&'a str),
+    WebSocket,
+    Wrong(&'static str),
+    Unknown,
+}
+
+/// Serves one request. It never fails: whatever goes wrong is an answer.
+pub async fn serve<U: Upstream>(
+    server: Arc<Server<U>>,
+    request: Request<Body>,
+) -> Result<Response<OutBody<U>>, Infallible> {
+    let started = Instant::now();
+    let id = Uuid::now_v7().to_string();
+    let (head, body) = request.into_parts();
+    let origin = head.headers.get(header::ORIGIN).cloned();
+    let mut response = match caught(Box::pin(handle(Arc::clone(&server), head, body, started, id.clone()))).await {
+        Some(response) => response,
+        None => {
+            server.metrics.panicked();
+            tracing::error!(request_id = id, "a request ended in a fault of the gateway's own");
+            let fault = Fault::new(
+                Code::InternalError,
+                Outcome::Failed,
+                "answer",
+                "the gateway failed; the request id finds it in the log",
+            );
+            plain(fault.answer(&id, 0))
+        }
+    };
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert(HeaderName::from_static("x-request-id"), id);
+    }
+    if let Some(origin) =
+        origin.filter(|origin| server.gateway.settings.listen.cors.iter().any(|allowed| origin == allowed))
+    {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    }
+    Ok(response)
+}
+
+/// Polls a future and catches a panic in it: one request's fault must not end the others of its connection.
+async fn caught<T>(mut future: std::pin::Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+    std::future::poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
+}
+
+async fn handle<U: Upstream>(
+    server: Arc<Server<U>>,
+    head: Parts,
+    body: Body,
+    started: Instant,
+    id: String,
+) -> Response<OutBody<U>> {
+    let path = head.uri.path().to_owned();
+    let record = exchange::record(id, &shown(&path));
+    let mut entry = Entry::open(Arc::clone(&server), record, started);
+    let caller = match admitted(&server, &head) {
+        Ok(Admitted::Caller(caller)) => caller,
+        Ok(Admitted::Preflight) => {
+            entry.record.outcome = Outcome::Unchecked;
+            return preflight(entry).await;
+        }
+        Err(fault) => return deny(entry, &fault).await,
+    };
+    let Ok(_in_flight) = server.gateway.in_flight.take(1) else {
+        let message = "as many requests are under way as may be; try again later";
+        return deny(entry, &Fault::new(Code::Overloaded, Outcome::Denied, "admit", message)).await;
+    };
+    match route(&head.method, &path) {
+        Route::Chat => chat(server, entry, head, body, caller).await,
+        Route::Models => {
+            let list = models(&server);
+            listed(entry, list).await
+        }
+        Route::Model(name) => match server.gateway.catalog.aliases.get(name) {
+            Some(alias) => {
+                let body = model(&alias.name);
+                listed(entry, body).await
+            }
+            None => {
+                let message = format!("the model `{}` is not served here; `GET /v1/models` lists what is", shown(name));
+                deny(entry, &Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", message)).await
+            }
+        },
+        Route::WebSocket => {
+            let message = "WebSocket is not served; use `POST /v1/chat/completions`";
+            deny(entry, &Fault::new(Code::NotSupported, Outcome::Denied, "listen", message)).await
+        }
+        Route::Wrong(method) => {
+            let message = format!("`{path}` is served with {method} alone");
+            deny(entry, &Fault::new(Code::MethodNotAllowed, Outcome::Denied, "listen", message)).await
+        }
+        Route::Unknown => {
+            let message = format!("nothing is served under `{}`", shown(&path));
+            deny(entry, &Fault::new(Code::UnknownPath, Outcome::Denied, "listen", message)).await
+        }
+    }
+}
+
+/// Who passed the door.
+enum Admitted {
+    Caller(Caller),
+    /// A browser's question whether it may ask, which carries no credentials.
+    Preflight,
+}
+
+fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, Box<Fault>> {
+    let settings = &server.gateway.settings;
+    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| head.uri.authority().map(|authority| authority.as_str()));
+    let asked = head.method == Method::OPTIONS && head.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    match authenticate::authenticate(settings.auth, &settings.listen.cors, host, &head.headers) {
+        Ok(_) if server.is_draining() => {
+            let message = "the gateway is ending; another replica may answer";
+            Err(Box::new(Fault::new(Code::Draining, Outcome::Denied, "admit", message)))
+        }
+        Ok(_) if asked => Ok(Admitted::Preflight),
+        Ok(caller) => Ok(Admitted::Caller(caller)),
+        Err(authenticate::AuthError::MissingKey) if asked => Ok(Admitted::Preflight),
+        Err(error) => Err(Box::new(Fault::new(error.code(), Outcome::Denied, "authenticate", error.to_string()))),
+    }
+}
+
+fn route<'a>(method: &Method, path: &'a str) -> Route<'a> {
+    let below = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
+    let get = *method == Method::GET || *method == Method::HEAD;
+    match below {
+        "/chat/completions" if *method == Method::POST => Route::Chat,
+        "/chat/completions" => Route::Wrong("POST"),
+        "/models" if get => Route::Models,
+        "/models" => Route::Wrong("GET"),
+        "/realtime" => Route::WebSocket,
+        _ => match below.strip_prefix("/models/").filter(|name| !name.is_empty()) {
+            Some(name) if get => Route::Model(name),
+            Some(_) => Route::Wrong("GET"),
+            None => Route::Unknown,
+        },
+    }
+}
+
+async fn chat<U: Upstream>(
+    server: Arc<Server<U>>,
+    mut entry: Entry<U>,
+    head: Parts,
+    body: Body,
+    caller: Caller,
+) -> Response<OutBody<U>> {
+    if server.audit.as_ref().is_some_and(|audit| audit.is_required() && !audit.is_sound()) {
+        // The disk may have come back: this record is the trial.
+        let message = "the audit record cannot be written, and it is required";
+        return deny(entry, &Fault::new(Code::AuditUnavailable, Outcome::Denied, "admit", message)).await;
+    }
+    let (body, held) = match read(&server, &head.headers, body).await {
+        Ok(read) => read,
+        Err(fault) => return deny(entry, &fault).await,
+    };
+    let arrived = Instant::now().checked_sub(entry.elapsed()).unwrap_or_else(Instant::now);
+    let incoming = Incoming { caller, headers: head.headers, body, held, arrived };
+    let prepared = match exchange::prepare(&server.gateway, incoming, &mut entry.record).await {
+        Ok(prepared) => prepared,
+        Err(fault) => return deny(entry, &fault).await,
+    };
+    if !(prepared.is_held() && prepared.request.stream) {
+        return settle(&server, prepared, entry).await;
+    }
+    // A held stream: an early verdict still chooses the status; a late one finds the stream kept alive.
+    let every = server.gateway.settings.listen.keepalive_after;
+    let alias = entry.record.request_id.clone();
+    let mut settled = Box::pin(async move { settle(&server, prepared, entry).await });
+    tokio::select! {
+        biased;
+        response = &mut settled => response,
+        () = tokio::time::sleep(every) => {
+            let verdict = Box::pin(async move { events(settled.await).await });
+            let mut response = Response::new(OutBody::Held(Held::new(verdict, every)));
+            *response.headers_mut() = answer::event_headers();
+            if let Ok(id) = HeaderValue::try_from(alias) {
+                response.headers_mut().insert(HeaderName::from_static("x-portcullis-request-id"), id);
+            }
+            response
+        }
+    }
+}
+
+/// What a settled answer says on a stream whose status has gone out: its events, or its error as one.
+async fn events<U: Send + Sync + 'static>(response: Response<OutBody<U>>) -> Vec<Bytes> {
+    let (head, body) = response.into_parts();
+    let OutBody::Pieces(pieces, _) = body else { return Vec::new() };
+    let stream =
+        head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if stream {
+        return pieces.into();
+    }
+    let mut event = Vec::new();
+    let body: Vec<Bytes> = pieces.into();
+    crate::wire::sse::event_onto(&body.concat(), &mut event);
+    vec![event.into()]
+}
+
+/// Carries a prepared request to its answer and closes its record.
+async fn settle<U: Upstream>(server: &Arc<Server<U>>, prepared: Prepared, mut entry: Entry<U>) -> Response<OutBody<U>> {
+    let out = exchange::carry(&server.gateway, prepared, &mut entry.record).await;
+    let answer = match out {
+        Out::Relay { status, headers, body } => return relay(entry, status, headers, body),
+        Out::Held(answer) => answer,
+        Out::Fault(fault) => {
+            entry.record.outcome = fault.outcome;
+            entry.record.code = code_of(&fault);
+            fault.answer(&entry.record.request_id, entry.record.attempts)
+        }
+    };
+    finish(entry, answer).await
+}
+
+/// The gateway's own code of a fault; an upstream's own words are no label.
+fn code_of(fault: &Fault) -> Option<Code> {
+    let own = Code::ALL.iter().find(|code| code.as_str() == fault.code && code.status() == fault.status);
+    own.copied().or((fault.outcome == Outcome::Failed).then_some(Code::UpstreamError))
+}
+
+fn relay<U: Upstream>(
+    mut entry: Entry<U>,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: crate::stage::send::UpstreamBody,
+) -> Response<OutBody<U>> {
+    entry.record.status = status;
+    entry.record.total = entry.elapsed();
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    own_headers(&entry, response.headers_mut());
+    response.map(|()| OutBody::Relay(body, Box::new(entry)))
+}
+
+async fn deny<U: Upstream>(mut entry: Entry<U>, fault: &Fault) -> Response<OutBody<U>> {
+    entry.record.outcome = fault.outcome;
+    entry.record.code = code_of(fault);
+    let answer = fault.answer(&entry.record.request_id, entry.record.attempts);
+    finish(entry, answer).await
+}
+
+async fn listed<U: Upstream>(mut entry: Entry<U>, body: Vec<u8>) -> Response<OutBody<U>> {
+    entry.record.outcome = Outcome::Unchecked;
+    let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    finish(entry, Answer { status: StatusCode::OK, headers, body: vec![body.into()], events: false }).await
+}
+
+async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
+    let headers = HeaderMap::from_iter([
+        (header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS")),
+        (
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            HeaderValue::from_static("authorization, content-type, x-portcullis-policy, *"),
+        ),
+        (header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600")),
+    ]);
+    finish(entry, Answer { status: StatusCode::NO_CONTENT, headers, body: Vec::new(), events: false }).await
+}
+
+/// Closes the record, then lets the answer go.
+async fn finish<U: Upstream>(mut entry: Entry<U>, answer: Answer) -> Response<OutBody<U>> {
+    entry.record.status = answer.status;
+    let mut answer = answer;
+    let closed: Result<(), AuditError> = entry.close().await;
+    if closed.is_err() && entry.record.outcome != Outcome::Denied {
+        entry.record.outcome = Outcome::Failed;
+        entry.record.code = Some(Code::AuditUnavailable);
+        let message = "the audit record cannot be written, and it is required";
+        let fault = Fault::new(Code::AuditUnavailable, Outcome::Failed, "answer", message);
+        answer = fault.answer(&entry.record.request_id, entry.record.attempts);
+        entry.record.status = answer.status;
+    }
+    if closed.is_err() {
+        entry.tell();
+    }
+    own_headers(&entry, &mut answer.headers);
+    plain(answer)
+}
+
+fn plain<U>(answer: Answer) -> Response<OutBody<U>> {
+    let mut response = Response::new(OutBody::pieces(answer.body));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+/// Adds the gateway's own headers.
+fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
+    let record = &entry.record;
+    if !entry.server().gateway.settings.listen.headers {
+        return;
+    }
+    let mut put = |name: &'static str, value: Result<HeaderValue, http::header::InvalidHeaderValue>| {
+        if let Ok(value) = value {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    };
+    put("x-portcullis-outcome", Ok(HeaderValue::from_static(record.outcome.as_str())));
+    put("x-portcullis-request-id", HeaderValue::try_from(&record.request_id));
+    if let Some(backend) = &record.backend {
+        put("x-portcullis-backend", HeaderValue::try_from(backend));
+        put("x-portcullis-native", Ok(HeaderValue::from_static(record.native.as_str())));
+    }
+    put("x-portcullis-attempts", Ok(HeaderValue::from(record.attempts)));
+    put("x-portcullis-overhead-us", Ok(HeaderValue::from(u64::try_from(record.own().as_micros()).unwrap_or(u64::MAX))));
+}
+
+/// Takes a request's body in, within the bounds of size, time and what all may hold.
+async fn read<U: Upstream>(server: &Server<U>, headers: &HeaderMap, body: Body) -> Result<(Bytes, Share), Box<Fault>> {
+    let limits = server.gateway.settings.listen.limits;
+    let denied = |code: Code, message: String| Box::new(Fault::new(code, Outcome::Denied, "listen", message));
+    let too_large = || denied(Code::BodyTooLarge, format!("the body has more than {} bytes", limits.body));
+    let full = |_| denied(Code::Overloaded, "the gateway holds as many bytes as it may; try again later".to_owned());
+    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let coding = shown(coding.to_str().unwrap_or("?"));
+        return Err(denied(Code::InvalidJson, format!("the body's coding `{coding}` is not read; send it as it is")));
+    }
+    let declared = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    if declared.is_some_and(|length| length > limits.body) {
+        return Err(too_large());
+    }
+    let mut held = server.gateway.held.take(0).map_err(full)?;
+    let mut body = pin!(body);
+    let mut first: Option<Bytes> = None;
+    let mut whole = BytesMut::new();
+    let mut length = 0usize;
+    loop {
+        let frame = match tokio::time::timeout(limits.idle_timeout, body.frame()).await {
+            Err(_) => {
+                return Err(denied(
+                    Code::RequestTimeout,
+                    format!("the body paused for more than {:?}", limits.idle_timeout),
+                ));
+            }
+            Ok(None) => break,
+            Ok(Some(Err(error))) => return Err(denied(Code::InvalidJson, format!("the body broke off: {error}"))),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length > limits.body {
+            return Err(too_large());
+        }
+        held.grow(data.len()).map_err(full)?;
+        match first.take() {
+            None if whole.is_empty() => first = Some(data),
+            None => whole.extend_from_slice(&data),
+            Some(begin) => {
+                whole.reserve(
+                    declared.unwrap_or_default().min(RESERVED_MAX.max(limits.body)).max(begin.len() + data.len()),
+                );
+                whole.extend_from_slice(&begin);
+                whole.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok((first.unwrap_or_else(|| whole.freeze()), held))
+}
+
+fn models<U: Upstream>(server: &Server<U>) -> Vec<u8> {
+    let names = server.gateway.catalog.aliases.keys();
+    let mut out = br#"{"object":"list","data":["#.to_vec();
+    for (index, name) in names.enumerate() {
+        out.extend_from_slice(if index > 0 { b"," } else { b"" });
+        out.extend_from_slice(&model(name));
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+fn model(name: &str) -> Vec<u8> {
+    let mut out = br#"{"id":"#.to_vec();
+    out.extend_from_slice(&string::quoted(name));
+    out.extend_from_slice(br#","object":"model","created":0,"owned_by":"portcullis"}"#);
+    out
+}

@@ -1,0 +1,173 @@
+//! Sockets: binding, accepting, and ending well.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use hyper_util::rt::TokioTimer;
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::server::Server;
+use crate::server::admin;
+use crate::server::http;
+use crate::stage::send::Upstream;
+
+/// A listener could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}")]
+pub struct ListenError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+/// Both listeners, bound and not yet served.
+pub struct Listeners {
+    main: TcpListener,
+    admin: TcpListener,
+}
+
+impl Listeners {
+    /// Binds both addresses.
+    pub async fn bind(main: SocketAddr, admin: SocketAddr) -> Result<Self, ListenError> {
+        Ok(Self { main: bind(main).await?, admin: bind(admin).await? })
+    }
+
+    /// The address of the main listener, its port resolved.
+    pub fn main_address(&self) -> std::io::Result<SocketAddr> {
+        self.main.local_addr()
+    }
+
+    /// The address of the admin listener, its port resolved.
+    pub fn admin_address(&self) -> std::io::Result<SocketAddr> {
+        self.admin.local_addr()
+    }
+
+    /// Serves until `ending` is cancelled, then lets requests under way finish within `drain`.
+    ///
+    /// `at_once` ends the wait: connections that are still open are cut.
+    pub async fn serve<U: Upstream>(
+        self,
+        server: Arc<Server<U>>,
+        ending: CancellationToken,
+        at_once: CancellationToken,
+        drain: Duration,
+    ) {
+        let tracker = TaskTracker::new();
+        // The admin listener outlives the main one, so that a draining gateway can be watched.
+        let drained = CancellationToken::new();
+        let main = tracker.spawn(accept_main(self.main, Arc::clone(&server), ending.clone(), at_once.clone(), drain));
+        tracker.spawn(accept_admin(self.admin, Arc::clone(&server), drained.clone()));
+        tracker.close();
+        if let Err(error) = main.await {
+            tracing::error!(%error, "the main listener ended in a fault of its own");
+        }
+        drained.cancel();
+        tracker.wait().await;
+        if let Some(audit) = &server.audit {
+            audit.close();
+        }
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|source| ListenError { address, source })
+}
+
+async fn accept_main<U: Upstream>(
+    listener: TcpListener,
+    server: Arc<Server<U>>,
+    ending: CancellationToken,
+    at_once: CancellationToken,
+    drain: Duration,
+) {
+    let limits = server.gateway.settings.listen.limits;
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(limits.headers.max(8 << 10));
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(u32::try_from(limits.headers).unwrap_or(u32::MAX));
+    let builder = Arc::new(builder);
+    let graceful = GracefulShutdown::new();
+    let connections = TaskTracker::new();
+    loop {
+        let Some(stream) = accepted(&listener, &ending).await else { break };
+        let (builder, server, watcher) = (Arc::clone(&builder), Arc::clone(&server), graceful.watcher());
+        let cut = at_once.clone();
+        connections.spawn(async move {
+            let service =
+                service_fn(move |request: hyper::Request<Incoming>| http::serve(Arc::clone(&server), request));
+            let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+            tokio::select! {
+                result = watcher.watch(connection) => if let Err(error) = result {
+                    tracing::debug!(error, "a connection ended early");
+                },
+                () = cut.cancelled() => {}
+            }
+        });
+    }
+    drop(listener);
+    server.drain();
+    connections.close();
+    tracing::info!(within = ?drain, in_flight = server.gateway.in_flight.now(), "draining");
+    tokio::select! {
+        () = graceful.shutdown() => {}
+        () = tokio::time::sleep(drain) => {
+            tracing::warn!(in_flight = server.gateway.in_flight.now(), "the drain time is over; connections are cut");
+        }
+        () = at_once.cancelled() => tracing::warn!("a second signal came; connections are cut"),
+    }
+    at_once.cancel();
+    connections.wait().await;
+}
+
+async fn accept_admin<U: Upstream>(listener: TcpListener, server: Arc<Server<U>>, ending: CancellationToken) {
+    let connections = TaskTracker::new();
+    while let Some(stream) = accepted(&listener, &ending).await {
+        let (server, cut) = (Arc::clone(&server), ending.clone());
+        connections.spawn(async move {
+            let service = service_fn(move |request| admin::serve(Arc::clone(&server), request));
+            let mut builder = hyper::server::conn::http1::Builder::new();
+            let connection = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+            tokio::select! {
+                result = connection => if let Err(error) = result {
+                    tracing::debug!(%error, "an admin connection ended early");
+                },
+                () = cut.cancelled() => {}
+            }
+        });
+    }
+    connections.close();
+    connections.wait().await;
+}
+
+/// The next connection; none once `ending` is cancelled. A failed accept is logged and waited out.
+async fn accepted(listener: &TcpListener, ending: &CancellationToken) -> Option<TcpStream> {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = ending.cancelled() => return None,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true); // a socket without it is slower, not wrong
+                return Some(stream);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await; // out of descriptors: others must end first
+            }
+        }
+    }
+}

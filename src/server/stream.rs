@@ -1,0 +1,141 @@
+//! Bodies on their way out: pieces, a relayed stream, and a held stream that is kept alive until its verdict.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+use http_body::Frame;
+use http_body::SizeHint;
+use tokio::time::Instant;
+use tokio::time::Sleep;
+
+use crate::record::Outcome;
+use crate::server::entry::Entry;
+use crate::stage::send::UpstreamBody;
+
+/// What keeps a held stream alive: a comment, which no SDK takes for an event.
+const KEEPALIVE: &[u8] = b": portcullis\n\n";
+
+/// A body on its way out.
+pub enum OutBody<U> {
+    /// A finished answer.
+    Pieces(VecDeque<Bytes>, u64),
+    /// A backend's answer as it comes, with the record that is closed at its end.
+    Relay(UpstreamBody, Box<Entry<U>>),
+    /// A stream that is held: comments until the verdict, then the answer.
+    Held(Held),
+}
+
+/// The rest of an exchange whose status has gone out: it gives the events of the answer.
+pub type Verdict = Pin<Box<dyn Future<Output = Vec<Bytes>> + Send>>;
+
+/// A held stream whose status has gone out.
+pub struct Held {
+    verdict: Option<Verdict>,
+    clock: Pin<Box<Sleep>>,
+    every: Duration,
+    rest: VecDeque<Bytes>,
+}
+
+impl Held {
+    /// A held stream: the first comment goes out at once.
+    pub fn new(verdict: Verdict, every: Duration) -> Self {
+        let rest = VecDeque::from([Bytes::from_static(KEEPALIVE)]);
+        Self { verdict: Some(verdict), clock: Box::pin(tokio::time::sleep(every)), every, rest }
+    }
+
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(piece) = self.rest.pop_front() {
+            return Poll::Ready(Some(piece));
+        }
+        let Some(verdict) = &mut self.verdict else { return Poll::Ready(None) };
+        if let Poll::Ready(events) = verdict.as_mut().poll(context) {
+            self.verdict = None;
+            self.rest = events.into();
+            return Poll::Ready(self.rest.pop_front());
+        }
+        if self.clock.as_mut().poll(context).is_ready() {
+            self.clock.as_mut().reset(Instant::now() + self.every);
+            let _ = self.clock.as_mut().poll(context); // so that it wakes this task again
+            return Poll::Ready(Some(Bytes::from_static(KEEPALIVE)));
+        }
+        Poll::Pending
+    }
+}
+
+impl<U> OutBody<U> {
+    /// A finished answer.
+    pub fn pieces(pieces: Vec<Bytes>) -> Self {
+        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self::Pieces(pieces.into(), length)
+    }
+}
+
+/// A relayed body broke off. The connection is cut, so that the client sees it too.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off")]
+pub struct BrokenOff(#[from] crate::stage::send::UpstreamError);
+
+impl<U: Send + Sync + 'static> Body for OutBody<U> {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match self.get_mut() {
+            Self::Pieces(pieces, left) => {
+                let piece = pieces.pop_front();
+                *left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+            }
+            Self::Held(held) => held.next(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+            Self::Relay(body, entry) => match body.as_mut().poll_frame(context) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(None) => {
+                    entry.close_now();
+                    Poll::Ready(None)
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    entry.record.outcome = Outcome::Failed;
+                    entry.record.reason = Some(error.reason());
+                    entry.close_now();
+                    Poll::Ready(Some(Err(error.into())))
+                }
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // A relayed body says itself when it ends, so that its record is closed there.
+        matches!(self, Self::Pieces(pieces, _) if pieces.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Pieces(_, left) => SizeHint::with_exact(*left),
+            Self::Relay(body, _) => body.size_hint(),
+            Self::Held(_) => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt as _;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_held_stream_is_kept_alive_until_its_verdict() {
+        let verdict: Verdict = Box::pin(async {
+            tokio::time::sleep(Duration::from_secs(25)).await;
+            vec![Bytes::from_static(b"data: x\n\n"), Bytes::from_static(b"data: [DONE]\n\n")]
+        });
+        let body = OutBody::<()>::Held(Held::new(verdict, Duration::from_secs(10)));
+        let all = body.collect().await.unwrap().to_bytes();
+        assert_eq!(all, ": portcullis\n\n: portcullis\n\n: portcullis\n\ndata: x\n\ndata: [DONE]\n\n");
+    }
+}

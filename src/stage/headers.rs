@@ -1,0 +1,245 @@
+//! Headers on their way through: what goes to a backend, and what comes back to a caller.
+
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::header;
+use secrecy::ExposeSecret as _;
+
+use crate::catalog::Backend;
+use crate::catalog::Credentials;
+use crate::stage::authenticate::Caller;
+
+/// Headers that concern one connection alone (RFC 9110 section 7.6.1), besides those that `connection` names.
+const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+];
+/// A client's headers that no backend gets: credentials, the connection's own, and what is written anew.
+const FROM_CLIENT: &[&str] = &[
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+    "cookie",
+    "host",
+    "content-length",
+    "expect",
+    "accept-encoding",
+    "forwarded",
+    "x-real-ip",
+    "origin",
+    "referer",
+];
+/// A backend's headers that no client gets.
+const FROM_BACKEND: &[&str] = &[
+    "set-cookie",
+    "alt-svc",
+    "strict-transport-security",
+    "content-length",
+    "x-should-retry",
+    "x-request-id",
+    "request-id",
+];
+/// Headers about the provider's account, which go through only for a caller whose account it is.
+const ACCOUNT: &[&str] = &["openai-organization", "openai-project"];
+
+/// Whether an answer is held, so that its coding must be readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// The answer is read here.
+    Held,
+    /// It passes through in whatever coding it has.
+    Relayed,
+}
+
+/// The headers of a call to a backend.
+pub fn outbound(client: &HeaderMap, caller: &Caller, backend: &Backend, reading: Reading) -> HeaderMap {
+    let own = matches!(backend.credentials, Credentials::Caller);
+    let mut out = passed(client, |name| {
+        FROM_CLIENT.contains(&name)
+            || name.starts_with("x-portcullis-")
+            || name.starts_with("x-forwarded-")
+            || (!own && ACCOUNT.contains(&name))
+    });
+    match (reading, client.get(header::ACCEPT_ENCODING)) {
+        (Reading::Held, _) => {
+            out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        (Reading::Relayed, Some(codings)) => {
+            out.insert(header::ACCEPT_ENCODING, codings.clone());
+        }
+        (Reading::Relayed, None) => {}
+    }
+    for (name, value) in &backend.headers {
+        out.insert(name.clone(), value.clone());
+    }
+    match (&backend.credentials, caller) {
+        (Credentials::Operator(key), _) => {
+            // A key that is no header value was refused when the configuration was read.
+            if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", key.expose_secret())) {
+                value.set_sensitive(true);
+                out.insert(header::AUTHORIZATION, value);
+            }
+        }
+        (Credentials::Caller, Caller::Own(key)) => {
+            out.insert(header::AUTHORIZATION, key.clone());
+        }
+        (Credentials::Caller, Caller::Anyone) | (Credentials::None, _) => {}
+    }
+    out
+}
+
+/// The headers of a backend's answer, as a caller gets them.
+pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading) -> HeaderMap {
+    let own = matches!(backend.credentials, Credentials::Caller);
+    let mut out = passed(backend_headers, |name| {
+        FROM_BACKEND.contains(&name)
+            || name.starts_with("x-portcullis-")
+            || (!own && (ACCOUNT.contains(&name) || name.starts_with("x-ratelimit-")))
+            || (reading == Reading::Held
+                && matches!(name, "content-type" | "content-encoding" | "etag" | "content-md5" | "digest"))
+    });
+    if let Some(id) = request_id(backend_headers) {
+        out.insert(HeaderName::from_static("x-portcullis-upstream-request-id"), id.clone());
+    }
+    out
+}
+
+/// The backend's own request id.
+pub fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get("x-request-id").or_else(|| headers.get("request-id"))
+}
+
+fn passed(from: &HeaderMap, stopped: impl Fn(&str) -> bool) -> HeaderMap {
+    let named = named_by_connection(from);
+    let mut out = HeaderMap::with_capacity(from.len() + 4);
+    for (name, value) in from {
+        let text = name.as_str();
+        if HOP_BY_HOP.contains(&text) || stopped(text) || named.iter().any(|named| named == text) {
+            continue;
+        }
+        out.append(name.clone(), value.clone());
+    }
+    out
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Timeouts;
+    use crate::dialect::table::BackendKind;
+    use crate::dialect::table::Capabilities;
+
+    fn backend(credentials: Credentials) -> Backend {
+        Backend {
+            name: "b".into(),
+            kind: BackendKind::Openai,
+            base: None,
+            credentials,
+            headers: vec![(HeaderName::from_static("x-team"), HeaderValue::from_static("platform"))],
+            timeouts: Timeouts::default(),
+            concurrency: 1,
+            capabilities: Capabilities::of(BackendKind::Openai),
+        }
+    }
+
+    fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        headers.keys().map(HeaderName::as_str).collect()
+    }
+
+    #[test]
+    fn no_credential_of_the_client_and_no_hop_by_hop_header_reaches_a_backend() {
+        let client = map(&[
+            ("authorization", "Bearer client"),
+            ("x-api-key", "client"),
+            ("api-key", "client"),
+            ("x-goog-api-key", "client"),
+            ("cookie", "a=b"),
+            ("connection", "upgrade, x-secret"),
+            ("x-secret", "1"),
+            ("te", "trailers"),
+            ("proxy-authorization", "Basic x"),
+            ("upgrade", "h2c"),
+            ("host", "localhost"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("x-portcullis-policy", "p"),
+            ("openai-organization", "org"),
+            ("accept-encoding", "gzip, br"),
+            ("idempotency-key", "k1"),
+            ("traceparent", "00-1"),
+            ("user-agent", "OpenAI/Python"),
+        ]);
+        let out = outbound(
+            &client,
+            &Caller::Anyone,
+            &backend(Credentials::Operator("sk-op".to_owned().into())),
+            Reading::Held,
+        );
+        assert_eq!(
+            names(&out),
+            ["idempotency-key", "traceparent", "user-agent", "accept-encoding", "x-team", "authorization"]
+        );
+        assert_eq!(out["accept-encoding"], "identity");
+        assert_eq!(out["authorization"], "Bearer sk-op");
+        assert!(!format!("{out:?}").contains("sk-op"));
+        let relayed = outbound(&client, &Caller::Anyone, &backend(Credentials::None), Reading::Relayed);
+        assert_eq!(relayed["accept-encoding"], "gzip, br");
+        assert!(!relayed.contains_key("authorization"));
+    }
+
+    #[test]
+    fn the_callers_own_key_goes_only_where_the_caller_pays() {
+        let caller = Caller::Own(HeaderValue::from_static("Bearer mine"));
+        let client = map(&[("authorization", "Bearer mine"), ("openai-organization", "org")]);
+        let own = outbound(&client, &caller, &backend(Credentials::Caller), Reading::Held);
+        assert_eq!(
+            (&own["authorization"], &own["openai-organization"]),
+            (&"Bearer mine".parse().unwrap(), &"org".parse().unwrap())
+        );
+        let other = outbound(&client, &caller, &backend(Credentials::None), Reading::Held);
+        assert!(!other.contains_key("authorization") && !other.contains_key("openai-organization"));
+    }
+
+    #[test]
+    fn what_describes_the_operators_account_never_reaches_a_client() {
+        let from = map(&[
+            ("set-cookie", "a=b"),
+            ("alt-svc", "h3"),
+            ("strict-transport-security", "x"),
+            ("x-ratelimit-remaining-requests", "1"),
+            ("openai-organization", "org"),
+            ("x-request-id", "up-1"),
+            ("x-portcullis-outcome", "accepted"),
+            ("connection", "close, x-secret"),
+            ("x-secret", "1"),
+            ("keep-alive", "timeout=5"),
+            ("content-encoding", "gzip"),
+            ("openai-processing-ms", "7"),
+        ]);
+        let held = inbound(&from, &backend(Credentials::None), Reading::Held);
+        assert_eq!(names(&held), ["openai-processing-ms", "x-portcullis-upstream-request-id"]);
+        let relayed = inbound(&from, &backend(Credentials::Caller), Reading::Relayed);
+        assert!(relayed.contains_key("content-encoding") && relayed.contains_key("x-ratelimit-remaining-requests"));
+    }
+}
