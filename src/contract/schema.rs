@@ -32,6 +32,7 @@ pub struct CompiledSchema {
     digest: Digest,
     validator: Validator,
     admits: Admits,
+    listable: bool,
 }
 
 /// Why a schema cannot be used. All of these are the caller's to mend.
@@ -91,10 +92,11 @@ impl CompiledSchema {
             return Err(SchemaError::Invalid { path: Path::root(), message });
         }
         known_draft(&value)?;
-        bounds::check(&value, limits.expanded)?;
+        let bounds = bounds::measure(&value, limits.expanded)?;
         let validator = validator(&value)?;
         let admits = admits(&value);
-        Ok(Self { digest: Digest::of(&text), text, value, validator, admits })
+        let listable = !bounds.errors_grow && heavy_options(&value) <= HEAVY_OPTIONS_MAX;
+        Ok(Self { digest: Digest::of(&text), text, value, validator, admits, listable })
     }
 
     /// The exact text.
@@ -117,9 +119,36 @@ impl CompiledSchema {
         self.admits
     }
 
+    /// Whether the violations of an answer can be listed in bounded time. The validator remembers what it
+    /// found of a recursive union only when it answers yes or no, and copies the options of an `enum` into
+    /// every error.
+    pub fn is_listable(&self) -> bool {
+        self.listable
+    }
+
     /// The compiled validator.
     pub fn validator(&self) -> &Validator {
         &self.validator
+    }
+}
+
+/// Containers among the options of all `enum`s up to which violations are listed.
+const HEAVY_OPTIONS_MAX: usize = 500;
+
+/// How many objects and arrays stand among the options of the schema's `enum`s.
+fn heavy_options(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| match value {
+                Value::Array(options) if key == "enum" => {
+                    options.iter().filter(|option| option.is_object() || option.is_array()).count()
+                }
+                other => heavy_options(other),
+            })
+            .sum(),
+        Value::Array(items) => items.iter().map(heavy_options).sum(),
+        _ => 0,
     }
 }
 

@@ -215,7 +215,7 @@ async fn contract<U: Upstream>(gateway: &Gateway<U>, request: &ChatRequest) -> R
 
 fn schema_fault(error: &SchemaError, param: &str, whose: &str) -> Box<Fault> {
     let code = match error {
-        SchemaError::Bytes { .. } | SchemaError::Depth { .. } | SchemaError::Bounds(BoundsError::Expansion { .. }) => {
+        SchemaError::Bytes { .. } | SchemaError::Depth { .. } | SchemaError::Bounds(BoundsError::Expansion { .. } | BoundsError::Depth { .. }) => {
             Code::SchemaTooLarge
         }
         SchemaError::Bounds(BoundsError::UnresolvableRef { .. }) => Code::SchemaUnresolvableRef,

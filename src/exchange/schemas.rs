@@ -12,8 +12,6 @@ use crate::settings::SchemaLimits;
 
 /// Bytes of schema text that compiled schemas may stand for.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Compiling one is so quick that it is done where it is asked for.
-const INLINE_BYTES: usize = 4 << 10;
 
 /// The compiled schemas in use.
 pub struct SchemaCache {
@@ -42,9 +40,7 @@ impl SchemaCache {
             .try_get_with(digest, async move {
                 // The caller's buffer may be the whole request; the cache keeps the schema alone.
                 let own = Bytes::copy_from_slice(&text);
-                if own.len() <= INLINE_BYTES {
-                    return CompiledSchema::compile(own, limits).map(Arc::new);
-                }
+                // A small schema can hold a costly pattern, so none is compiled on a thread that serves others.
                 let compiling = tokio::task::spawn_blocking(move || CompiledSchema::compile(own, limits));
                 match compiling.await {
                     Ok(compiled) => compiled.map(Arc::new),

@@ -1,13 +1,22 @@
-//! The stages of an exchange, in their order: each may name the output of an earlier one, never of a
-//! later one. All but `send` are plain functions.
+//! The stages of an exchange, in their order, with an empty line between them: each may name the output of an earlier
+//! one, never of a later one. All but `send` are plain functions.
+
+pub mod authenticate;
 
 pub mod admit;
-pub mod answer;
-pub mod authenticate;
-pub mod extract;
-pub mod headers;
-pub mod judge;
+
 pub mod plan;
-pub mod prompt;
-pub mod send;
+
+pub mod prompt; // the contract in words, for `shape`
+
 pub mod shape;
+
+pub mod headers; // those of the call, and of what came back
+
+pub mod send;
+
+pub mod extract;
+
+pub mod judge;
+
+pub mod answer;

@@ -33,6 +33,10 @@ pub fn check(schema: &CompiledSchema, answer: &str) -> Option<Violations> {
     if schema.validator().is_valid(&value) {
         return None;
     }
+    if !schema.is_listable() {
+        let message = "the answer breaks its schema, whose violations cannot be listed in bounded time";
+        return Some(Violations::one(violation(NAME, Path::root(), message.to_owned(), answer)));
+    }
     let found = violations(schema, &value, answer);
     // The validator said no, so something must be said even if it then lists nothing.
     let unlisted = || violation(NAME, Path::root(), "the answer breaks its schema".to_owned(), answer);
@@ -89,6 +93,23 @@ mod tests {
         let long = format!("\"{}\"", "x".repeat(500));
         let told = found(r#"{"type":"integer"}"#, &long).join("");
         assert!(told.contains('…') && told.len() < 200, "{told}");
+    }
+
+    #[test]
+    fn a_recursive_union_is_refused_without_listing() {
+        let schema = r##"{"$defs":{"E":{"anyOf":[{"type":"object","required":["l","r"],"properties":{"l":{"$ref":"#/$defs/E"},"r":{"$ref":"#/$defs/E"}}},{"type":"object","required":["not"],"properties":{"not":{"$ref":"#/$defs/E"}}},{"type":"integer"}]}},"$ref":"#/$defs/E"}"##;
+        let deep = format!("{}\"x\"{}", "{\"not\":".repeat(100), "}".repeat(100));
+        assert_eq!(found(schema, &deep).len(), 1);
+        let good = format!("{}1{}", "{\"not\":".repeat(100), "}".repeat(100));
+        assert!(found(schema, &good).is_empty());
+    }
+
+    #[test]
+    fn a_huge_enum_of_objects_is_refused_without_listing() {
+        let options: Vec<String> = (0..1_000).map(|i| format!("{{\"i\":{i}}}")).collect();
+        let schema = format!("{{\"items\":{{\"enum\":[{}]}}}}", options.join(","));
+        let answer = format!("[{}0]", "0,".repeat(500));
+        assert_eq!(found(&schema, &answer).len(), 1);
     }
 
     #[test]
