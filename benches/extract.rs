@@ -18,7 +18,8 @@ const ANSWER: &str = include_str!("data/answer.json");
 
 fn inputs() -> Vec<(&'static str, String)> {
     let filled = |with: &str| with.repeat(SIZE / with.len());
-    let prose = "The quarter went well, as the board will see below; growth was driven by renewals (and a little luck).\n";
+    let prose =
+        "The quarter went well, as the board will see below; growth was driven by renewals (and a little luck).\n";
     let half = prose.repeat(SIZE / 2 / prose.len());
     let list = |item: &str| format!("[{}{item}]", format!("{item},").repeat(SIZE / (item.len() + 1)));
     vec![
@@ -29,7 +30,10 @@ fn inputs() -> Vec<(&'static str, String)> {
         ("dense_short_strings", list(r#"{"k":"v","x":["a","b","c"],"y":true}"#)),
         ("long_strings", list(&format!("\"{}\"", prose.trim_end().repeat(10)))),
         ("escapes", list(r#""\n\u00e9\"\\\ud83d\ude80 x""#)),
-        ("distinct_keys", format!("{{{}\"z\":1}}", (0..SIZE / 14).map(|i| format!("\"{i:09}\":1,")).collect::<String>())),
+        (
+            "distinct_keys",
+            format!("{{{}\"z\":1}}", (0..SIZE / 14).map(|i| format!("\"{i:09}\":1,")).collect::<String>()),
+        ),
         ("open_brackets", filled("[")),
         ("open_objects", filled("{\"a\":")),
         ("braces_that_are_prose", filled("{x ")),

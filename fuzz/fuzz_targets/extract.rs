@@ -10,7 +10,8 @@ fuzz_target!(|text: &str| {
     for opening_implied in [false, true] {
         let think = ReasoningTag { open: "<think>".into(), close: "</think>".into(), opening_implied };
         for (object, array) in [(true, true), (true, false), (false, true), (false, false)] {
-            let wanted = |mode| Wanted { admits: Admits { object, array }, mode, reasoning: std::slice::from_ref(&think) };
+            let wanted =
+                |mode| Wanted { admits: Admits { object, array }, mode, reasoning: std::slice::from_ref(&think) };
             let ladder = extract(text, wanted(Mode::Ladder));
             let strict = extract(text, wanted(Mode::Strict));
             if let Ok(whole) = &strict {

@@ -26,7 +26,14 @@ fuzz_target!(|body: &[u8]| {
     };
     for slices in [
         whole.reply.choices.iter().map(|choice| &choice.content).enumerate().map(cut).collect(),
-        whole.reply.choices.iter().map(|choice| &choice.content).enumerate().map(|(index, content)| cut((index + 1, content))).collect(),
+        whole
+            .reply
+            .choices
+            .iter()
+            .map(|choice| &choice.content)
+            .enumerate()
+            .map(|(index, content)| cut((index + 1, content)))
+            .collect(),
         vec![None; whole.reply.choices.len()],
     ] {
         let slices: Vec<Option<Range<usize>>> = slices;
@@ -52,7 +59,10 @@ fuzz_target!(|body: &[u8]| {
         indices.dedup();
         if indices.len() == expected.choices.len() {
             for (streamed, expected) in streamed.expect("a stream of our own is sound").iter().zip(&expected.choices) {
-                assert_eq!(streamed.content.as_deref().unwrap_or_default(), expected.content.as_deref().unwrap_or_default());
+                assert_eq!(
+                    streamed.content.as_deref().unwrap_or_default(),
+                    expected.content.as_deref().unwrap_or_default()
+                );
                 assert_eq!(streamed.tool_calls, expected.tool_calls);
             }
         }
@@ -62,7 +72,10 @@ fuzz_target!(|body: &[u8]| {
         serde_json::from_slice::<IgnoredAny>(&out).expect("the result is JSON");
         let again = openai::read(&out).expect("the result is an answer");
         for choice in &again.reply.choices {
-            assert!(choice.content.is_none() && choice.tool_calls.is_empty() && !choice.reasoned, "nothing is left beside a refusal");
+            assert!(
+                choice.content.is_none() && choice.tool_calls.is_empty() && !choice.reasoned,
+                "nothing is left beside a refusal"
+            );
         }
         let collected = chat_answer::as_collected(&body, openai::read(&body).expect("it was read before"));
         let _ = collect(&chat_answer::refused_events(&collected, refusal, true));

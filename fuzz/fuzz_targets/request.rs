@@ -37,7 +37,12 @@ fuzz_target!(|body: &[u8]| {
     for text in request.texts() {
         assert_eq!((body[text.open], body[text.close]), (b'"', b'"'));
     }
-    for place in request.schema().iter().map(Bytes::as_ref).chain(request.tools.iter().filter_map(|tool| body.get(tool.parameters.clone()?))) {
+    for place in request
+        .schema()
+        .iter()
+        .map(Bytes::as_ref)
+        .chain(request.tools.iter().filter_map(|tool| body.get(tool.parameters.clone()?)))
+    {
         serde_json::from_slice::<IgnoredAny>(place).expect("a schema is one JSON value");
     }
     if let Some((index, own)) = &request.own {

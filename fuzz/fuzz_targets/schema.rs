@@ -7,7 +7,8 @@ use portcullis::contract::gate;
 use portcullis::contract::schema::CompiledSchema;
 use portcullis::settings::SchemaLimits;
 
-const INSTANCES: &[&str] = &["null", "1.5", r#""aaaaaaaaaaaaaaaaaaaaaaaab""#, r#"[[],[1,"a"],{}]"#, r#"{"a":{"a":[{"a":{}}]},"b":1}"#];
+const INSTANCES: &[&str] =
+    &["null", "1.5", r#""aaaaaaaaaaaaaaaaaaaaaaaab""#, r#"[[],[1,"a"],{}]"#, r#"{"a":{"a":[{"a":{}}]},"b":1}"#];
 
 fuzz_target!(|text: &[u8]| {
     let limits = SchemaLimits { bytes: 4 << 10, depth: 16, expanded: 500 };

@@ -62,7 +62,9 @@ fn shaped(request: &ChatRequest, contract: Contract, kind: BackendKind, model: O
             assert!(before == after || model.is_some());
         } else if request.members[*index].contains(&request.messages.at.start) {
             assert!(is_insertion(before, after), "messages only gain");
-        } else if request.response_format.as_ref().is_some_and(|format| format.member == *index) && native == Native::JsonObject {
+        } else if request.response_format.as_ref().is_some_and(|format| format.member == *index)
+            && native == Native::JsonObject
+        {
             assert!(before == after || after == br#""response_format":{"type":"json_object"}"#);
         } else {
             assert_eq!(before, after, "a member that nothing concerns is kept");

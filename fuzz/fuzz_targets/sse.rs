@@ -10,7 +10,11 @@ struct Lengths(u64);
 
 impl Lengths {
     fn of(stream: &[u8], round: u64) -> Self {
-        Self(stream.iter().fold(0xcbf2_9ce4_8422_2325 ^ round, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)) | 1)
+        Self(
+            stream.iter().fold(0xcbf2_9ce4_8422_2325 ^ round, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            }) | 1,
+        )
     }
 
     fn next(&mut self) -> usize {

@@ -10,8 +10,6 @@ pub struct Reply {
     pub choices: Vec<Choice>,
     /// What it cost; none where the backend did not say, which is not zero.
     pub usage: Option<Usage>,
-    /// The model as the backend names it.
-    pub model: Option<String>,
 }
 
 /// One of the answers that were asked for.

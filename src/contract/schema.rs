@@ -16,6 +16,7 @@ use crate::json::check;
 use crate::json::fault;
 use crate::json::path::Path;
 use crate::json::path::Segment;
+use crate::json::string;
 use crate::json::tree;
 use crate::settings::SchemaLimits;
 
@@ -33,6 +34,8 @@ pub struct CompiledSchema {
     validator: Validator,
     admits: Admits,
     listable: bool,
+    escaped: Bytes,
+    squashed: String,
 }
 
 /// Why a schema cannot be used. All of these are the caller's to mend.
@@ -96,12 +99,26 @@ impl CompiledSchema {
         let validator = validator(&value)?;
         let admits = admits(&value);
         let listable = !bounds.errors_grow && heavy_options(&value) <= HEAVY_OPTIONS_MAX;
-        Ok(Self { digest: Digest::of(&text), text, value, validator, admits, listable })
+        let mut escaped = Vec::with_capacity(text.len() + text.len() / 4);
+        string::escape_onto(said, &mut escaped);
+        let squashed = said.split_ascii_whitespace().collect();
+        let (digest, escaped) = (Digest::of(&text), escaped.into());
+        Ok(Self { digest, value, validator, admits, listable, escaped, squashed, text })
     }
 
     /// The exact text.
     pub fn text(&self) -> &Bytes {
         &self.text
+    }
+
+    /// The exact text as the inside of a JSON string.
+    pub fn escaped(&self) -> &Bytes {
+        &self.escaped
+    }
+
+    /// The text without its white space, to be found in a prompt whatever its layout there.
+    pub fn squashed(&self) -> &str {
+        &self.squashed
     }
 
     /// The digest of the exact text.

@@ -11,15 +11,13 @@ const SCHEMA: &str = "Answer with exactly one JSON value that satisfies the JSON
                       Write the JSON alone: no other text and no code fence.\n\nJSON Schema:\n";
 const OBJECT: &str = "Answer with exactly one JSON object. Write the JSON alone: no other text and no code fence.";
 
-/// What is written into the prompt for this contract.
-pub fn text(contract: &ContentContract) -> String {
+/// What is written into the prompt for this contract, as the inside of a JSON string.
+pub fn escaped_onto(contract: &ContentContract, out: &mut Vec<u8>) {
     match contract {
-        ContentContract::JsonObject => OBJECT.to_owned(),
+        ContentContract::JsonObject => string::escape_onto(OBJECT, out),
         ContentContract::Schema(schema) => {
-            let mut text = String::with_capacity(SCHEMA.len() + schema.text().len());
-            text.push_str(SCHEMA);
-            text.push_str(&String::from_utf8_lossy(schema.text()));
-            text
+            string::escape_onto(SCHEMA, out);
+            out.extend_from_slice(schema.escaped());
         }
     }
 }
@@ -27,9 +25,13 @@ pub fn text(contract: &ContentContract) -> String {
 /// Whether a message of the request already shows the model this contract: the literal schema, whatever
 /// white space stands in it.
 pub fn is_there(request: &ChatRequest, contract: &ContentContract) -> bool {
+    let object;
     let wanted = match contract {
-        ContentContract::JsonObject => squashed(OBJECT),
-        ContentContract::Schema(schema) => squashed(&String::from_utf8_lossy(schema.text())),
+        ContentContract::JsonObject => {
+            object = squashed(OBJECT);
+            &object
+        }
+        ContentContract::Schema(schema) => schema.squashed(),
     };
     let long_enough = |spot: &Spot| spot.close - spot.open > wanted.len();
     request.texts().filter(long_enough).any(|spot| {

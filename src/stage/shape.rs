@@ -7,6 +7,7 @@ use crate::api::ingress::chat::Content;
 use crate::api::ingress::chat::Message;
 use crate::api::ingress::chat::Role;
 use crate::api::ingress::chat::Wants;
+use crate::contract::ContentContract;
 use crate::contract::Contract;
 use crate::json::splice::Splice;
 use crate::json::splice::SpliceError;
@@ -37,15 +38,15 @@ pub fn shape(request: &ChatRequest, contract: &Contract, plan: &TargetPlan) -> R
     if let Some(content) = &contract.content
         && !prompt::is_there(request, content)
     {
-        inject(&mut splice, request, &prompt::text(content), plan.target.backend.capabilities.system_role);
+        inject(&mut splice, request, content, plan.target.backend.capabilities.system_role);
     }
     splice.apply(&request.body)
 }
 
-/// Writes `text` at the end of the last instruction before the first user turn; where there is none,
+/// Writes the contract at the end of the last instruction before the first user turn; where there is none,
 /// in a new system message before all others; where the backend has no system role, at the end of the
 /// first user turn.
-fn inject(splice: &mut Splice, request: &ChatRequest, text: &str, system_role: bool) {
+fn inject(splice: &mut Splice, request: &ChatRequest, contract: &ContentContract, system_role: bool) {
     let messages = &request.messages.list;
     let first_user = messages.iter().position(|message| message.role == Role::User);
     let (host, role) = if system_role {
@@ -54,33 +55,33 @@ fn inject(splice: &mut Splice, request: &ChatRequest, text: &str, system_role: b
     } else {
         (first_user.and_then(|index| messages.get(index)), "user")
     };
-    if host.is_some_and(|message| extend(splice, request, message, text)) {
+    if host.is_some_and(|message| extend(splice, request, message, contract)) {
         return;
     }
     let mut message = format!(r#"{{"role":"{role}","content":""#).into_bytes();
-    string::escape_onto(text, &mut message);
+    prompt::escaped_onto(contract, &mut message);
     message.extend_from_slice(if messages.is_empty() { b"\"}" } else { b"\"}," });
     splice.insert(request.messages.at.start + 1, message);
 }
 
-/// Adds `text` to the end of a message. Tells whether its content could take it.
-fn extend(splice: &mut Splice, request: &ChatRequest, message: &Message, text: &str) -> bool {
+/// Adds the contract to the end of a message. Tells whether its content could take it.
+fn extend(splice: &mut Splice, request: &ChatRequest, message: &Message, contract: &ContentContract) -> bool {
     match &message.content {
         Content::Text(spot) => {
-            let mut added = Vec::with_capacity(text.len() + 64);
+            let mut added = Vec::with_capacity(1024);
             if spot.close > spot.open + 1 {
                 added.extend_from_slice(b"\\n\\n");
             }
-            string::escape_onto(text, &mut added);
+            prompt::escaped_onto(contract, &mut added);
             splice.insert(spot.close, added);
             true
         }
         Content::Parts(at) => {
             let inside = request.body.get(at.start + 1..at.end - 1).unwrap_or_default();
-            let mut part = Vec::with_capacity(text.len() + 64);
+            let mut part = Vec::with_capacity(1024);
             part.extend_from_slice(if inside.trim_ascii().is_empty() { b"" } else { b"," });
             part.extend_from_slice(br#"{"type":"text","text":""#);
-            string::escape_onto(text, &mut part);
+            prompt::escaped_onto(contract, &mut part);
             part.extend_from_slice(b"\"}");
             splice.insert(at.end - 1, part);
             true

@@ -702,9 +702,12 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    fn pass(&self) {
-        let guard = self.0.0.lock().unwrap();
-        drop(self.0.1.wait_timeout_while(guard, PATIENCE, |open| !*open).unwrap());
+    fn pass(&self, stop: &AtomicBool) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut open = self.0.0.lock().unwrap();
+        while !*open && !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+            open = self.0.1.wait_timeout(open, Duration::from_millis(20)).unwrap().0;
+        }
     }
 }
 
@@ -966,7 +969,7 @@ fn perform(wire: &mut Wire, script: &Script) -> bool {
                 }
             }
             Step::Wait(time) => std::thread::sleep(*time),
-            Step::Gate(gate) => gate.pass(),
+            Step::Gate(gate) => gate.pass(&wire.stop),
             Step::Stall => {
                 while wire.more(Duration::from_secs(60)) {}
                 return false;

@@ -22,8 +22,6 @@ pub struct WholeReply {
     pub reply: Reply,
     /// Where each choice stands, in the order of `reply.choices`.
     pub places: Vec<ChoicePlace>,
-    /// Where the top-level members stand, each with its key.
-    pub members: Vec<(String, Range<usize>)>,
 }
 
 /// Where the parts of one choice stand in the body.
@@ -40,12 +38,45 @@ pub struct ChoicePlace {
 /// Where a member stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlace {
-    /// Its key.
-    pub key: String,
+    /// What it is.
+    pub key: Key,
     /// From the key's quote to the end of the value.
     pub whole: Range<usize>,
     /// The value.
     pub value: Range<usize>,
+}
+
+/// The members of a choice and of its message that are told apart when an answer is edited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// `index`, `message` or `role`: the frame, which always stays.
+    Frame,
+    /// `finish_reason`
+    FinishReason,
+    /// `content`
+    Content,
+    /// `refusal`
+    Refusal,
+    /// `logprobs`
+    Logprobs,
+    /// `audio` or the legacy `function_call`: what no gate looked at.
+    Unjudged,
+    /// Any other member.
+    Other,
+}
+
+impl Key {
+    fn read(key: &str) -> Self {
+        match key {
+            "index" | "message" | "role" => Self::Frame,
+            "finish_reason" => Self::FinishReason,
+            "content" => Self::Content,
+            "refusal" => Self::Refusal,
+            "logprobs" => Self::Logprobs,
+            "audio" | "function_call" => Self::Unjudged,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Reads a whole answer.
@@ -53,26 +84,21 @@ pub struct MemberPlace {
 /// Unknown members are passed over. A key that stands twice in an object that is read is an error:
 /// the caller's parser might take the other value.
 pub fn read(body: &[u8]) -> Result<WholeReply, ReplyError> {
-    let mut whole = WholeReply { reply: Reply::default(), places: Vec::new(), members: Vec::new() };
+    let mut whole = WholeReply { reply: Reply::default(), places: Vec::new() };
     let mut reported = false;
     let mut cursor = Cursor::new(body);
     cursor.object(|cursor, member| {
-        let start = cursor.offset();
-        let value = match &*member.key {
-            "choices" if cursor.begins() == Begins::Array => cursor.array(|cursor| choice(cursor, &mut whole))?,
-            "usage" => usage(cursor, &mut whole.reply.usage)?,
-            "model" if cursor.begins() == Begins::String => {
-                let spot = cursor.string()?;
-                whole.reply.model = Some(string::decode(body, spot)?.into_owned());
-                start..spot.after()
-            }
+        match &*member.key {
+            "choices" if cursor.begins() == Begins::Array => cursor.array(|cursor| choice(cursor, &mut whole)).map(|_| ())?,
+            "usage" => usage(cursor, &mut whole.reply.usage).map(|_| ())?,
             "error" => {
                 reported |= cursor.begins() != Begins::Null;
-                cursor.skip()?
+                cursor.skip()?;
             }
-            _ => cursor.skip()?,
-        };
-        whole.members.push((member.key.into_owned(), value));
+            _ => {
+                cursor.skip()?;
+            }
+        }
         Ok::<(), JsonFault>(())
     })?;
     cursor.end()?;
@@ -106,7 +132,7 @@ fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), JsonFau
             }
             _ => cursor.skip()?,
         };
-        place.members.push(MemberPlace { key: member.key.into_owned(), whole: member.key_at..value.end, value });
+        place.members.push(MemberPlace { key: Key::read(&member.key), whole: member.key_at..value.end, value });
         Ok::<(), JsonFault>(())
     })?;
     whole.reply.choices.push(choice);
@@ -147,7 +173,7 @@ fn message(
         }
         _ => cursor.skip()?,
     };
-    place.message.push(MemberPlace { key: key.to_owned(), whole: key_at..value.end, value });
+    place.message.push(MemberPlace { key: Key::read(key), whole: key_at..value.end, value });
     Ok(())
 }
 
@@ -204,9 +230,9 @@ mod tests {
         assert_eq!(choice.tool_calls[0].name, "f");
         assert_eq!(choice.finish, Some(Finish::Stop));
         assert_eq!(whole.reply.usage, Some(Usage { input_tokens: Some(3), output_tokens: None }));
-        let content = whole.places[0].message.iter().find(|member| member.key == "content").unwrap();
+        let content = whole.places[0].message.iter().find(|member| member.key == Key::Content).unwrap();
         assert_eq!(&body[content.value.clone()], br#""{\"a\":1}""#);
-        let finish = whole.places[0].members.iter().find(|member| member.key == "finish_reason").unwrap();
+        let finish = whole.places[0].members.iter().find(|member| member.key == Key::FinishReason).unwrap();
         assert_eq!(&body[finish.value.clone()], br#""stop""#);
     }
 

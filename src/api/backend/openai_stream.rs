@@ -137,9 +137,7 @@ impl Collector {
             }
             choices.push(choice);
         }
-        let model =
-            self.envelope.0.iter().find(|(key, _)| key == "model").map(|(_, text)| text.trim_matches('"').to_owned());
-        let reply = Reply { choices, usage: self.usage, model };
+        let reply = Reply { choices, usage: self.usage };
         Ok(Collected { reply, envelope: self.envelope, usage: self.usage_text })
     }
 

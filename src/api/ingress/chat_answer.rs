@@ -6,23 +6,19 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::api::backend::openai::ChoicePlace;
+use crate::api::backend::openai::Key;
 use crate::api::backend::openai::MemberPlace;
 use crate::api::backend::openai::WholeReply;
 use crate::api::backend::openai_stream::Collected;
 use crate::api::backend::openai_stream::Envelope;
 use crate::api::reply::Choice;
 use crate::api::reply::ToolCall;
+use crate::json::JsonFault;
+use crate::json::cursor::Cursor;
 use crate::json::splice::Splice;
 use crate::json::splice::SpliceError;
 use crate::json::string;
 use crate::wire::sse;
-
-/// Members of a message that may hold what no gate looked at: they never go on with a judged answer.
-const UNJUDGED: &[&str] = &["audio", "function_call"];
-/// Members of a message that stay when everything else in it is blanked.
-const FRAME: &[&str] = &["role", "content", "refusal"];
-/// Members of a choice that stay when everything else in it is blanked.
-const CHOICE_FRAME: &[&str] = &["index", "message", "finish_reason"];
 
 /// The body of an accepted answer. `slices` has, for each choice, the part of its content that was
 /// accepted, or none where the content goes on as it is.
@@ -38,11 +34,11 @@ pub fn accepted(body: &Bytes, whole: &WholeReply, slices: &[Option<Range<usize>>
             splice.delete(raw.end..spot.inside().end);
         }
         for member in &place.message {
-            if UNJUDGED.contains(&member.key.as_str()) {
+            if member.key == Key::Unjudged {
                 blank(&mut splice, body, member);
             }
         }
-        for member in place.members.iter().filter(|member| cut.is_some() && member.key == "logprobs") {
+        for member in place.members.iter().filter(|member| cut.is_some() && member.key == Key::Logprobs) {
             blank(&mut splice, body, member); // they would spell out what was cut off
         }
     }
@@ -63,13 +59,12 @@ pub fn refused(body: &Bytes, whole: &WholeReply, refusal: Refusal<'_>) -> Result
     let mut splice = Splice::new();
     for (place, choice) in whole.places.iter().zip(&whole.reply.choices) {
         for member in &place.message {
-            let keep = FRAME.contains(&member.key.as_str()) && member.key != "content";
-            if !keep {
+            if !matches!(member.key, Key::Frame | Key::Refusal) {
                 blank(&mut splice, body, member);
             }
         }
         for member in &place.members {
-            if !CHOICE_FRAME.contains(&member.key.as_str()) {
+            if !matches!(member.key, Key::Frame | Key::FinishReason) {
                 blank(&mut splice, body, member);
             }
         }
@@ -92,7 +87,7 @@ fn blank(splice: &mut Splice, body: &Bytes, member: &MemberPlace) {
 }
 
 fn say(splice: &mut Splice, place: &ChoicePlace, words: &str) {
-    if let Some(member) = place.message.iter().find(|member| member.key == "refusal") {
+    if let Some(member) = place.message.iter().find(|member| member.key == Key::Refusal) {
         splice.replace(member.value.clone(), string::quoted(words));
     } else if let Some(first) = place.message.first() {
         let mut member = b"\"refusal\":".to_vec();
@@ -103,19 +98,27 @@ fn say(splice: &mut Splice, place: &ChoicePlace, words: &str) {
 }
 
 fn finish(splice: &mut Splice, place: &ChoicePlace, word: &str) {
-    if let Some(member) = place.members.iter().find(|member| member.key == "finish_reason") {
+    if let Some(member) = place.members.iter().find(|member| member.key == Key::FinishReason) {
         splice.replace(member.value.clone(), string::quoted(word));
     }
 }
 
 /// A whole answer as if it had been streamed: for backends that do not stream although asked to.
 pub fn as_collected(body: &Bytes, whole: WholeReply) -> Collected {
-    let text = |range: &Range<usize>| String::from_utf8_lossy(body.get(range.clone()).unwrap_or_default()).into_owned();
-    let usage = whole.members.iter().find(|(key, _)| key == "usage").map(|(_, range)| text(range));
-    let repeated =
-        whole.members.iter().filter(|(key, _)| !matches!(key.as_str(), "choices" | "usage" | "object" | "error"));
-    let envelope = Envelope(repeated.map(|(key, range)| (key.clone(), text(range))).collect());
-    Collected { reply: whole.reply, envelope, usage: usage.filter(|usage| usage != "null") }
+    let mut envelope = Envelope::default();
+    let mut usage = None;
+    // The body was read once already, so nothing in it can be a fault now.
+    let _ = Cursor::new(body).object(|cursor, member| {
+        let range = cursor.skip()?;
+        let text = String::from_utf8_lossy(body.get(range).unwrap_or_default()).into_owned();
+        match &*member.key {
+            "choices" | "object" | "error" => {}
+            "usage" => usage = Some(text).filter(|text| text != "null"),
+            key => envelope.0.push((key.to_owned(), text)),
+        }
+        Ok::<(), JsonFault>(())
+    });
+    Collected { reply: whole.reply, envelope, usage }
 }
 
 /// The events of an accepted answer: for each choice a role chunk, one content chunk, one chunk a tool
