@@ -166,7 +166,10 @@ fn the_member_portcullis_stays_here() {
     let gateway = Setup::of(&upstream).audited().start();
     for (with, without) in [
         (r#"{"portcullis":{"tags":{"job":"nightly"}}, "model":"m","messages":[]}"#, r#"{"model":"m","messages":[]}"#),
-        (r#"{"model":"m","messages":[], "portcullis" : {"tags":{"job":"nightly"}} }"#, r#"{"model":"m","messages":[] }"#),
+        (
+            r#"{"model":"m","messages":[], "portcullis" : {"tags":{"job":"nightly"}} }"#,
+            r#"{"model":"m","messages":[] }"#,
+        ),
         (r#"{"model":"m","portcullis":{},"messages":[]}"#, r#"{"model":"m","messages":[]}"#),
     ] {
         let answer = gateway.chat(with);
@@ -228,7 +231,12 @@ fn headers_of_the_backends_connection_and_of_the_operators_account_end_at_the_ga
     let headers = "connection: close, x-secret\r\nx-secret: 1\r\nkeep-alive: timeout=5\r\nset-cookie: a=b\r\nalt-svc: h3\r\nstrict-transport-security: x\r\nx-ratelimit-remaining-requests: 1\r\nopenai-organization: org\r\nx-request-id: up-1\r\nx-portcullis-outcome: accepted\r\nx-should-retry: true\r\nopenai-processing-ms: 7\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n";
     let body = completion(GOOD);
     let upstream = Upstream::that(
-        Script::new().send(format!("HTTP/1.1 200 OK\r\n{headers}\r\n")).chunk(&body[..20]).chunk(&body[20..]).end().close(),
+        Script::new()
+            .send(format!("HTTP/1.1 200 OK\r\n{headers}\r\n"))
+            .chunk(&body[..20])
+            .chunk(&body[20..])
+            .end()
+            .close(),
     );
     let gateway = Setup::of(&upstream).start();
     for (request, outcome) in [(judged(), "accepted"), (request(""), "unchecked")] {
@@ -296,7 +304,8 @@ fn request_of(given: &Value) -> String {
     if let Some(raw) = given["request_raw"].as_str() {
         return raw.to_owned();
     }
-    let mut body = json!({"model": given["model"].as_str().unwrap_or("m"), "messages": [{"role": "user", "content": "hi"}]});
+    let mut body =
+        json!({"model": given["model"].as_str().unwrap_or("m"), "messages": [{"role": "user", "content": "hi"}]});
     for (key, value) in given["request"].as_object().into_iter().flatten() {
         body[key] = match key.as_str() {
             "tools" => json!([{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}]),
@@ -304,7 +313,8 @@ fn request_of(given: &Value) -> String {
         };
     }
     if given["response_format"] == "json_schema" {
-        body["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "r", "schema": {"type": "object"}}});
+        body["response_format"] =
+            json!({"type": "json_schema", "json_schema": {"name": "r", "schema": {"type": "object"}}});
     }
     if let Some(schema) = given.get("schema") {
         body["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "r", "schema": schema}});
@@ -379,7 +389,9 @@ fn the_cases_of_the_files_that_concern_this_path() {
                 "upstream.content_length" => {
                     assert_eq!(call.header("content-length"), Some(call.body.len().to_string().as_str()), "{context}");
                 }
-                "upstream.messages[0].content" => assert_eq!(&call.json()["messages"][0]["content"], wanted, "{context}"),
+                "upstream.messages[0].content" => {
+                    assert_eq!(&call.json()["messages"][0]["content"], wanted, "{context}")
+                }
                 "upstream_messages_contain_ci" => {
                     let messages = call.json()["messages"].to_string().to_lowercase();
                     assert!(messages.contains(words()), "{context}");
@@ -587,7 +599,8 @@ fn a_refusal_goes_on_alone() {
     let upstream = Upstream::good();
     let gateway = Setup::of(&upstream).start();
     let said = r#""content":"MARK","refusal":"I \"cannot\".","tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"MARK"}}],"reasoning_content":"MARK","audio":{"transcript":"MARK"}"#;
-    let body = completion_of(&[choice(0, said, "stop")]).replace(r#""logprobs":null"#, r#""logprobs":{"content":["MARK"]}"#);
+    let body =
+        completion_of(&[choice(0, said, "stop")]).replace(r#""logprobs":null"#, r#""logprobs":{"content":["MARK"]}"#);
     let answer = verdict_on(&gateway, &upstream, &judged(), &body);
     assert_eq!((answer.status(), answer.outcome()), (200, "refused"), "{answer}");
     let alone = r#""content":null,"refusal":"I \"cannot\".","tool_calls":null,"reasoning_content":null,"audio":null"#;
@@ -660,7 +673,8 @@ fn tool_calls_are_held_to_what_binds_them() {
     };
     let easy = r#"{"type":"function","function":{"name":"ping","strict":true,"parameters":{"type":"object","properties":{}}}}"#;
     let strict = format!(r#""tools":[{},{}]"#, tool("f", r#","strict":true"#), tool("g", ""));
-    let forced = format!(r#""tools":[{}],"tool_choice":{{"type":"function","function":{{"name":"f"}}}}"#, tool("f", ""));
+    let forced =
+        format!(r#""tools":[{}],"tool_choice":{{"type":"function","function":{{"name":"f"}}}}"#, tool("f", ""));
     let required = format!(r#""tools":[{}],"tool_choice":"required""#, tool("f", ""));
     let loose = format!(r#""tools":[{}]"#, tool("f", ""));
     let pinged = format!(r#""tools":[{easy}]"#);
@@ -689,7 +703,10 @@ fn tool_calls_are_held_to_what_binds_them() {
         (&loose, "f", "not json", "unchecked"),
         (&loose, "rm", "not json", "unchecked"),
     ] {
-        let call = format!(r#"{{"id":"t1","type":"function","function":{{"name":"{name}","arguments":{}}}}}"#, quoted(arguments));
+        let call = format!(
+            r#"{{"id":"t1","type":"function","function":{{"name":"{name}","arguments":{}}}}}"#,
+            quoted(arguments)
+        );
         let body = completion_of(&[choice(0, &format!(r#""content":null,"tool_calls":[ {call}]"#), "tool_calls")]);
         let answer = verdict_on(&gateway, &upstream, &request(request_rest), &body);
         let context = format!("{request_rest}\n{body}\n{answer}");
@@ -737,9 +754,12 @@ fn codings_are_undone_where_the_answer_is_judged_and_left_alone_elsewhere() {
         assert_eq!(answer.header("content-length"), Some(body.len().to_string().as_str()));
     }
     let zipped = gzip(body.as_bytes());
-    for (coding, bytes) in
-        [("br", b"xx".as_slice()), ("deflate, gzip", &zipped), ("gzip", b"no gzip"), ("gzip", &zipped[..zipped.len() - 9])]
-    {
+    for (coding, bytes) in [
+        ("br", b"xx".as_slice()),
+        ("deflate, gzip", &zipped),
+        ("gzip", b"no gzip"),
+        ("gzip", &zipped[..zipped.len() - 9]),
+    ] {
         upstream.next(coded(coding, bytes));
         gateway.chat(&judged()).assert_error(502, "upstream_error", "upstream_protocol");
     }
@@ -773,9 +793,11 @@ fn streamed(answer: &Answer) -> String {
 }
 
 fn content_of(events: &[String], index: u64) -> String {
-    let chunks = events.iter().filter(|data| *data != "[DONE]").map(|data| serde_json::from_str::<Value>(data).unwrap());
+    let chunks =
+        events.iter().filter(|data| *data != "[DONE]").map(|data| serde_json::from_str::<Value>(data).unwrap());
     let choices = chunks.flat_map(|chunk| chunk["choices"].as_array().cloned().unwrap_or_default());
-    let deltas = choices.filter(|choice| choice["index"] == json!(index)).map(|choice| choice["delta"]["content"].clone());
+    let deltas =
+        choices.filter(|choice| choice["index"] == json!(index)).map(|choice| choice["delta"]["content"].clone());
     deltas.filter_map(|content| content.as_str().map(str::to_owned)).collect()
 }
 
@@ -806,7 +828,8 @@ fn a_judged_stream_is_held_until_its_verdict_then_sent_as_chunks() {
     assert_eq!((done.as_str(), chunks.len()), ("[DONE]", 3), "{answer}");
     let chunks: Vec<Value> = chunks.iter().map(|chunk| serde_json::from_str(chunk).unwrap()).collect();
     for chunk in &chunks {
-        let frame = json!([chunk["id"], chunk["object"], chunk["created"], chunk["model"], chunk["system_fingerprint"]]);
+        let frame =
+            json!([chunk["id"], chunk["object"], chunk["created"], chunk["model"], chunk["system_fingerprint"]]);
         assert_eq!(frame, json!(["c1", "chat.completion.chunk", 1, "up", "f"]), "{answer}");
     }
     let choices: Vec<&Value> = chunks.iter().map(|chunk| &chunk["choices"][0]).collect();
@@ -823,12 +846,14 @@ fn the_usage_chunk_comes_only_where_it_was_asked_for() {
     events.insert(events.len() - 1, format!("data: {{\"id\":\"c1\",\"choices\":[],\"usage\":{usage}}}\n\n"));
     let upstream = Upstream::that(Script::streams(&events));
     let gateway = Setup::of(&upstream).start();
-    let asked = gateway.chat(&request(&format!(r#"{},"stream":true,"stream_options":{{"include_usage":true}}"#, format())));
+    let asked =
+        gateway.chat(&request(&format!(r#"{},"stream":true,"stream_options":{{"include_usage":true}}"#, format())));
     let events = asked.events();
     let last: Value = serde_json::from_str(&events[events.len() - 2]).unwrap();
     assert_eq!(last["choices"], json!([]), "{asked}");
     assert!(events[events.len() - 2].contains(&format!(r#""usage":{usage}"#)), "{asked}");
-    for body in [judged_stream(), request(&format!(r#"{},"stream":true,"stream_options":{{"include_usage":false}}"#, format()))]
+    for body in
+        [judged_stream(), request(&format!(r#"{},"stream":true,"stream_options":{{"include_usage":false}}"#, format()))]
     {
         let answer = gateway.chat(&body);
         assert_eq!(answer.status(), 200, "{answer}");
@@ -906,10 +931,9 @@ fn streamed_tool_calls_are_judged_and_come_one_chunk_a_call() {
     let answer = gateway.chat(&request(tools));
     assert_eq!((answer.status(), answer.outcome()), (200, "accepted"), "{answer}");
     let chunks: Vec<Value> = answer.events().iter().filter_map(|data| serde_json::from_str(data).ok()).collect();
-    let sent: Vec<Value> = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"].get("tool_calls").cloned()).collect();
-    let call = |index: u64, id: &str, arguments: &str| {
-        json!([{"index": index, "id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}])
-    };
+    let sent: Vec<Value> =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"].get("tool_calls").cloned()).collect();
+    let call = |index: u64, id: &str, arguments: &str| json!([{"index": index, "id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}]);
     assert_eq!(sent, [call(0, "a", r#"{"q":"x"}"#), call(1, "b", r#"{"q":2}"#)], "{answer}");
     assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
     upstream.next(Script::streams(&calls("{}")));
@@ -979,7 +1003,8 @@ fn pieces(case: &Value) -> Vec<Vec<u8>> {
     if given.get("every_byte").is_some() {
         return bytes.chunks(1).map(<[u8]>::to_vec).collect();
     }
-    let cuts = given["split_at"].as_array().into_iter().flatten().map(|cut| usize::try_from(cut.as_u64().unwrap()).unwrap());
+    let cuts =
+        given["split_at"].as_array().into_iter().flatten().map(|cut| usize::try_from(cut.as_u64().unwrap()).unwrap());
     let cuts: Vec<usize> = std::iter::once(0).chain(cuts).chain([bytes.len()]).collect();
     cuts.windows(2).map(|pair| bytes[pair[0]..pair[1]].to_vec()).collect()
 }
@@ -1010,7 +1035,11 @@ fn every_variant_of_a_stream_is_read_or_fails_and_nothing_of_a_failed_one_gets_o
             assert_eq!((answer.status(), answer.outcome()), (200, "accepted"), "{id}: {answer}");
             assert_eq!(streamed(&answer), expect["content"].as_str().unwrap(), "{id}: {answer}");
             for (index, choice) in expect["choices"].as_object().into_iter().flatten() {
-                assert_eq!(content_of(&answer.events(), index.parse().unwrap()), choice["content"].as_str().unwrap(), "{id}");
+                assert_eq!(
+                    content_of(&answer.events(), index.parse().unwrap()),
+                    choice["content"].as_str().unwrap(),
+                    "{id}"
+                );
             }
         }
     }
@@ -1083,7 +1112,11 @@ fn without_a_contract_every_byte_is_relayed_as_it_comes() {
     assert_eq!((rest.text().as_str(), rest.complete), (second, true));
     assert_eq!(upstream.call().text(), body);
     let line = &gateway.audit(1)[0];
-    assert_eq!((&line["outcome"], &line["stream"], &line["text"]), (&json!("unchecked"), &json!(true), &Value::Null), "{line}");
+    assert_eq!(
+        (&line["outcome"], &line["stream"], &line["text"]),
+        (&json!("unchecked"), &json!(true), &Value::Null),
+        "{line}"
+    );
 }
 
 #[test]
@@ -1101,7 +1134,10 @@ fn a_body_of_megabytes_is_carried_whole() {
     let upstream = Upstream::good();
     let gateway = Setup::of(&upstream).start();
     let image = "QUJD".repeat(1 << 20);
-    let body = judged().replace("\"hi\"", &format!(r#"[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{image}"}}}}]"#));
+    let body = judged().replace(
+        "\"hi\"",
+        &format!(r#"[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{image}"}}}}]"#),
+    );
     let answer = gateway.chat(&body);
     assert_eq!(answer.status(), 200, "{answer}");
     let expected = body.replace(r#""messages":["#, &format!(r#""messages":[{}"#, system(SCHEMA)));

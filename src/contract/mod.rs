@@ -2,6 +2,7 @@
 
 pub mod bounds;
 pub mod gate;
+pub mod instance;
 pub mod message;
 pub mod schema;
 pub mod verdict;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::contract::bounds;
 use crate::contract::bounds::BoundsError;
+use crate::contract::instance::OnTape;
 use crate::contract::message;
 use crate::digest::Digest;
 use crate::extraction::Admits;
@@ -31,7 +32,7 @@ pub struct CompiledSchema {
     text: Bytes,
     value: Value,
     digest: Digest,
-    validator: Validator,
+    validator: Validator<OnTape>,
     admits: Admits,
     listable: bool,
     escaped: Bytes,
@@ -144,7 +145,7 @@ impl CompiledSchema {
     }
 
     /// The compiled validator.
-    pub fn validator(&self) -> &Validator {
+    pub fn validator(&self) -> &Validator<OnTape> {
         &self.validator
     }
 }
@@ -192,8 +193,10 @@ fn known_draft(schema: &Value) -> Result<(), SchemaError> {
 
 /// Compiles with linear-time patterns; only where one needs look-around, with the backtracking engine,
 /// bounded in its steps.
-fn validator(schema: &Value) -> Result<Validator, SchemaError> {
-    let options = || jsonschema::options().offline().should_validate_formats(true).should_ignore_unknown_formats(true);
+fn validator(schema: &Value) -> Result<Validator<OnTape>, SchemaError> {
+    let options = || {
+        jsonschema::options_for::<OnTape>().offline().should_validate_formats(true).should_ignore_unknown_formats(true)
+    };
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     let first = match options().with_pattern_options(linear).build(schema) {
         Ok(validator) => return Ok(validator),

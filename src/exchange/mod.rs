@@ -215,9 +215,9 @@ async fn contract<U: Upstream>(gateway: &Gateway<U>, request: &ChatRequest) -> R
 
 fn schema_fault(error: &SchemaError, param: &str, whose: &str) -> Box<Fault> {
     let code = match error {
-        SchemaError::Bytes { .. } | SchemaError::Depth { .. } | SchemaError::Bounds(BoundsError::Expansion { .. } | BoundsError::Depth { .. }) => {
-            Code::SchemaTooLarge
-        }
+        SchemaError::Bytes { .. }
+        | SchemaError::Depth { .. }
+        | SchemaError::Bounds(BoundsError::Expansion { .. } | BoundsError::Depth { .. }) => Code::SchemaTooLarge,
         SchemaError::Bounds(BoundsError::UnresolvableRef { .. }) => Code::SchemaUnresolvableRef,
         SchemaError::Json(fault) if matches!(fault.kind, JsonFaultKind::DuplicateKey(_)) => Code::DuplicateKey,
         SchemaError::Json(_) | SchemaError::Bounds(_) | SchemaError::Invalid { .. } => Code::SchemaInvalid,

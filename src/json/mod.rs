@@ -8,6 +8,7 @@ pub mod fault;
 pub mod path;
 pub mod splice;
 pub mod string;
+pub mod tape;
 pub mod tree;
 
 pub use fault::{JsonFault, JsonFaultKind};

@@ -47,7 +47,9 @@ pub fn format() -> String {
 
 /// `response_format` with this schema, as a member of a request.
 pub fn format_of(schema: &str) -> String {
-    format!(r#""response_format":{{"type":"json_schema","json_schema":{{"name":"r","strict":true,"schema":{schema}}}}}"#)
+    format!(
+        r#""response_format":{{"type":"json_schema","json_schema":{{"name":"r","strict":true,"schema":{schema}}}}}"#
+    )
 }
 
 /// A chat request with these members besides model and messages.
@@ -744,8 +746,7 @@ impl Script {
     /// A whole answer of this status; `headers` is lines with their ends.
     pub fn answer(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
-        let mut bytes =
-            format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
+        let mut bytes = format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
         bytes.extend_from_slice(body);
         Self::new().send(bytes)
     }

@@ -89,7 +89,9 @@ pub fn read(body: &[u8]) -> Result<WholeReply, ReplyError> {
     let mut cursor = Cursor::new(body);
     cursor.object(|cursor, member| {
         match &*member.key {
-            "choices" if cursor.begins() == Begins::Array => cursor.array(|cursor| choice(cursor, &mut whole)).map(|_| ())?,
+            "choices" if cursor.begins() == Begins::Array => {
+                cursor.array(|cursor| choice(cursor, &mut whole)).map(|_| ())?
+            }
             "usage" => usage(cursor, &mut whole.reply.usage).map(|_| ())?,
             "error" => {
                 reported |= cursor.begins() != Begins::Null;

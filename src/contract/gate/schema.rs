@@ -1,15 +1,13 @@
 //! The schema gate: implied by every contract with a schema, and first.
 
-use serde_json::Value;
-
+use crate::contract::instance::Judged;
 use crate::contract::message;
 use crate::contract::schema::CompiledSchema;
 use crate::contract::schema::path_in;
 use crate::contract::verdict::Violation;
 use crate::contract::verdict::Violations;
-use crate::json::compare;
 use crate::json::path::Path;
-use crate::json::tree;
+use crate::json::tape::Tape;
 
 /// The gate's name and kind.
 pub const NAME: &str = "schema";
@@ -19,39 +17,41 @@ const LISTED_BYTES_MAX: usize = 256 << 10;
 
 /// Judges `answer`, which must be JSON that was cut out strictly; none means that it passed.
 pub fn check(schema: &CompiledSchema, answer: &str) -> Option<Violations> {
-    let value = match tree::built(answer) {
-        Ok(value) => value,
+    let tape = match Tape::of(answer) {
+        Ok(tape) => tape,
         Err(fault) => {
             let message = format!("not checked: {fault}");
             return Some(Violations::one(violation(NAME, Path::root(), message, answer)));
         }
     };
-    if compare::equal(&value, schema.value()) {
+    if tape.root().equals(schema.value()) {
         let message = "the answer is the schema itself, not an instance of it".to_owned();
         return Some(Violations::one(violation("schema_echo", Path::root(), message, answer)));
     }
-    if schema.validator().is_valid(&value) {
+    if schema.validator().is_valid(Judged::Place(tape.root())) {
         return None;
     }
     if !schema.is_listable() {
         let message = "the answer breaks its schema, whose violations cannot be listed in bounded time";
         return Some(Violations::one(violation(NAME, Path::root(), message.to_owned(), answer)));
     }
-    let found = violations(schema, &value, answer);
+    let found = violations(schema, &tape, answer);
     // The validator said no, so something must be said even if it then lists nothing.
     let unlisted = || violation(NAME, Path::root(), "the answer breaks its schema".to_owned(), answer);
     Some(found.unwrap_or_else(|| Violations::one(unlisted())))
 }
 
-fn violations(schema: &CompiledSchema, value: &Value, answer: &str) -> Option<Violations> {
+fn violations(schema: &CompiledSchema, tape: &Tape<'_>, answer: &str) -> Option<Violations> {
+    let root = Judged::Place(tape.root());
+    let tree = tape.root().tree();
     let named = |error: jsonschema::ValidationError<'_>| {
-        let path = path_in(value, error.instance_path().as_str());
+        let path = path_in(&tree, error.instance_path().as_str());
         violation(NAME, path, message::of(&error), answer)
     };
     if answer.len() > LISTED_BYTES_MAX {
-        return schema.validator().validate(value).err().map(|error| Violations::one(named(error)));
+        return schema.validator().validate(root).err().map(|error| Violations::one(named(error)));
     }
-    Violations::of(schema.validator().iter_errors(value).map(named))
+    Violations::of(schema.validator().iter_errors(root).map(named))
 }
 
 fn violation(kind: &'static str, path: Path, message: String, answer: &str) -> Violation {
