@@ -107,7 +107,7 @@ fn each_kind_of_backend_gets_the_native_mode_that_it_knows() {
             r#""messages":["#,
             &format!(r#""messages":[{{"role":"system","content":{}}},"#, quoted(block.as_str().unwrap())),
         );
-        let expected = if sent { expected } else { expected.replace(&format!("{format}, "), "") };
+        let expected = if sent { expected } else { expected.replace(&format!(",{format}"), "") };
         assert_eq!(got, expected, "{kind} {format}");
         let asks = if *format == schema { block == format!("{INSTRUCTION}{SCHEMA}") } else { block != "hi" };
         assert!(asks, "{kind} {format}: {block}");
@@ -525,7 +525,6 @@ fn every_reason_has_its_code() {
         (r#"{"z":"MARK","a":1e500}"#, "stop", "number_out_of_range", "output_number_out_of_range", "extract"),
         (r#"{"z":"x","a":"1"}"#, "stop", "schema", "schema_violation", "judge"),
         (r#"[{"z":"x","a":1}]"#, "stop", "schema", "schema_violation", "judge"),
-        (SCHEMA, "stop", "schema", "schema_violation", "judge"),
     ];
     for (said, finish, reason, code, stage) in table {
         let answer = verdict_on(&gateway, &upstream, &judged(), &finished(said, finish));
@@ -548,6 +547,56 @@ fn every_reason_has_its_code() {
     assert!(!log.contains("MARK"), "{log}");
 }
 
+/// `extract.jsonl` on the wire. Its reasons are those of the table in http.md.
+#[test]
+fn every_case_of_the_extraction_file_comes_out_alike_on_the_wire() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).start();
+    for case in cases("extract.jsonl") {
+        let (id, given, expect) = (&case["id"], &case["given"], &case["expect"]);
+        let types = given.get("types").cloned();
+        let types = types.unwrap_or_else(|| json!(["object", "array", "string", "number", "boolean", "null"]));
+        let said = given["text"].as_str().unwrap();
+        let body = finished(said, given["finish_reason"].as_str().unwrap_or("stop"));
+        let schema = json!({"type": types, "description": "d"}).to_string();
+        let answer = verdict_on(&gateway, &upstream, &request(&format_of(&schema)), &body);
+        let kind = match &expect["value"] {
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+            _ => "",
+        };
+        if !kind.is_empty() && !types.to_string().contains(kind) {
+            // Found, and of a type that the schema does not admit.
+            assert_eq!(
+                (answer.status(), answer.code().as_str()),
+                (422, "schema_violation"),
+                "{id}: {said:?}\n{answer}"
+            );
+            continue;
+        }
+        if expect["outcome"] == "value" {
+            assert_eq!((answer.status(), answer.outcome()), (200, "accepted"), "{id}: {said:?}\n{answer}");
+            let content = answer.content();
+            if let Some(raw) = expect["raw"].as_str() {
+                assert_eq!(content, raw, "{id}: {said:?}");
+            }
+            if let Some(value) = expect.get("value") {
+                let read: Value = serde_json::from_str(&content).unwrap();
+                assert!(read == *value || content.contains(['e', 'E', '.']), "{id}: {content}");
+            }
+            assert!(said.contains(&content), "{id}: {content} is no slice of {said:?}");
+            continue;
+        }
+        let code = match expect["reason"].as_str().unwrap() {
+            "empty" => "output_empty",
+            "no_json" | "invalid" | "trailing_text" => "output_not_json",
+            other => &format!("output_{other}"),
+        };
+        let status = if code == "output_empty" { 502 } else { 422 };
+        assert_eq!((answer.status(), answer.code().as_str()), (status, code), "{id}: {said:?}\n{answer}");
+    }
+}
+
 #[test]
 fn a_schema_violation_names_every_place() {
     let upstream = Upstream::good();
@@ -560,6 +609,9 @@ fn a_schema_violation_names_every_place() {
     assert_eq!(error["portcullis"]["violations_total"], 3, "{answer}");
     assert!(paths.contains(&"$['z']"), "{paths:?}");
     assert!(error["message"].as_str().unwrap().contains("(3 violations)"), "{answer}");
+    let answer = verdict_on(&gateway, &upstream, &judged(), &completion(SCHEMA));
+    answer.assert_error(422, "contract_violation", "schema_violation");
+    assert_eq!(answer.json()["error"]["portcullis"]["violations"][0]["kind"], "schema_echo", "{answer}");
 }
 
 #[test]
@@ -684,8 +736,8 @@ fn tool_calls_are_held_to_what_binds_them() {
         (&strict, "f", good, "accepted"),
         (&strict, "f", r#"{"q":1}"#, "q"),
         (&strict, "f", "{}", "q"),
-        (&strict, "f", "", "q"),
-        (&strict, "f", r#"{"q":"x"}{"q":"y"}"#, "trailing"),
+        (&strict, "f", "", "empty"),
+        (&strict, "f", r#"{"q":"x"}{"q":"y"}"#, "follows"),
         (&strict, "f", "```json\n{\"q\":\"x\"}\n```", ""),
         (&strict, "f", r#"{"q":"x","q":"y"}"#, "q"),
         (&strict, "f", r#"["q"]"#, "object"),
@@ -1023,7 +1075,7 @@ fn every_variant_of_a_stream_is_read_or_fails_and_nothing_of_a_failed_one_gets_o
         let refused = expect["verdict"] == "refusal" || expect["verdict"]["outcome"] == "refused";
         if expect.get("error").is_some() {
             let code = answer.code();
-            let wanted = if expect["error"] == "upstream_error" { vec![502, 503] } else { vec![502] };
+            let wanted = if expect["error"] == "upstream_error" { vec![429, 502, 503] } else { vec![502] };
             assert!(wanted.contains(&answer.status()), "{id}: {answer}");
             assert!(code == "upstream_protocol" || expect["error"] == "upstream_error", "{id}: {answer}");
         } else if refused {
@@ -1076,6 +1128,18 @@ fn a_stream_that_is_cut_off_is_a_broken_protocol() {
     upstream.next(events.iter().fold(Script::stream(), |script, event| script.chunk(event)).stall());
     let answer = gateway.chat(&judged_stream());
     assert_eq!((answer.status(), streamed(&answer).as_str()), (200, GOOD), "{answer}");
+}
+
+/// RFC 9110 section 8.3.1: the names of media types are case-insensitive.
+#[test]
+fn a_stream_is_known_by_its_media_type_in_letters_of_any_size() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).start();
+    for kind in ["text/event-stream", "text/event-stream;charset=utf-8", "Text/Event-Stream; charset=UTF-8"] {
+        upstream.next(Script::answer(200, &format!("content-type: {kind}\r\n"), chunks(GOOD, "stop").concat()));
+        let answer = gateway.chat(&judged_stream());
+        assert_eq!((answer.status(), answer.outcome()), (200, "accepted"), "{kind}: {answer}");
+    }
 }
 
 #[test]

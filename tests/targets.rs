@@ -195,7 +195,12 @@ fn a_backends_own_error_goes_on_in_our_shape() {
             assert!(!answer.text().contains("MARK"), "{answer}");
         }
     }
-    // An error body that never ends, or is never sent, is no reason to wait for it.
+    // An answer that comes before the request was read, as servers refuse large bodies.
+    let closing = "content-type: application/json\r\nconnection: close\r\n";
+    upstream.next(Script::answer(413, closing, error("too long")).hastily().stall());
+    let answer = gateway.chat(&judged().replace("\"hi\"", &quoted(&"x".repeat(4 << 20))));
+    assert_eq!((answer.status(), &answer.json()["error"]["message"]), (413, &json!("too long")), "{answer}");
+    // An error body that never ends is no reason to wait for its end.
     upstream
         .next(Script::new().send("HTTP/1.1 400 X\r\ncontent-type: text/plain\r\n\r\n").endless(vec![b'x'; 1 << 16]));
     assert_eq!(gateway.chat(&judged()).status(), 400);
@@ -362,7 +367,7 @@ fn the_total_bounds_all_attempts_together() {
 
 #[test]
 fn the_total_bounds_a_relayed_stream_too() {
-    let drips = (0..150).fold(Script::stream(), |script, _| script.chunk(": drip\n\n").wait(ms(20)));
+    let drips = (0..90).fold(Script::stream(), |script, _| script.chunk(": drip\n\n").wait(ms(20)));
     let upstream = Upstream::that(drips.end());
     let gateway = Setup::new()
         .backend("up", "openai", upstream.address, ", timeouts: {first_byte: 300ms, idle: 300ms, total: 500ms}")
@@ -371,7 +376,7 @@ fn the_total_bounds_a_relayed_stream_too() {
     let asked = Instant::now();
     let answer = gateway.chat(&request(r#""stream":true"#));
     let took = asked.elapsed();
-    assert!(!answer.complete && took < Duration::from_secs(2), "took {took:?} though `total` is 500ms");
+    assert!(!answer.complete && took < ms(1_500), "took {took:?} though `total` is 500ms");
     assert_eq!(gateway.audit(1)[0]["outcome"], "failed");
 }
 
@@ -454,7 +459,7 @@ fn an_answer_without_end_is_too_large() {
     let framed = format!("{:x}\r\n{event}\r\n", event.len());
     for (what, body, script) in [
         ("a body", judged(), Script::new().send("HTTP/1.1 200 OK\r\n\r\n").endless(&spaces)),
-        ("a gzip bomb", judged(), Script::answer(200, "content-encoding: gzip\r\n", &bomb).stall()),
+        ("a gzip bomb", judged(), Script::answer(200, "content-encoding: gzip\r\n", &bomb)),
         ("a stream", judged_stream(), Script::stream().endless(framed)),
         (
             "one line of a stream",
@@ -466,7 +471,7 @@ fn an_answer_without_end_is_too_large() {
         let answer = gateway.chat(&body);
         answer.assert_error(502, "upstream_error", "upstream_too_large");
         assert_eq!(answer.header("x-should-retry"), Some("false"), "{what}");
-        if what != "a gzip bomb" {
+        if !what.contains("bomb") {
             eventually("the upstream call is ended", || upstream.call().is_closed());
         }
     }

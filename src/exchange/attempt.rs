@@ -156,9 +156,9 @@ impl<U: Upstream> Attempts<'_, U> {
         *waited = false;
         let mut ended = self.judged(target, came, record).await?;
         if let Ended::Answer(answer) = &mut ended {
-            for (name, value) in &inbound {
-                answer.headers.entry(name).or_insert_with(|| value.clone());
-            }
+            let mut headers = inbound;
+            headers.extend(std::mem::take(&mut answer.headers));
+            answer.headers = headers;
         }
         Ok(ended)
     }

@@ -164,47 +164,67 @@ pub fn decode_onto(text: &[u8], spot: Spot, out: &mut String, pending: &mut Pend
     if raw.is_empty() {
         return Ok(()); // an empty piece between the halves of a pair says nothing
     }
+    let said = utf8(raw, spot.open)?;
+    if !spot.escaped {
+        if pending.is_waiting() {
+            return Err(JsonFault::new(Kind::LoneSurrogate, spot.open + 1));
+        }
+        out.push_str(said);
+        return Ok(());
+    }
+    out.reserve(raw.len());
     let mut at = 0;
     while at < raw.len() {
         let rest = raw.get(at..).unwrap_or_default();
-        let plain = if spot.escaped { memchr::memchr(b'\\', rest).unwrap_or(rest.len()) } else { rest.len() };
+        let plain = memchr::memchr(b'\\', rest).unwrap_or(rest.len());
         if plain > 0 {
             if pending.is_waiting() {
                 return Err(JsonFault::new(Kind::LoneSurrogate, spot.open + 1 + at));
             }
-            out.push_str(utf8(rest.get(..plain).unwrap_or_default(), spot.open + 1 + at)?);
+            out.push_str(said.get(at..at + plain).unwrap_or_default());
             at += plain;
             continue;
         }
-        let here = spot.open + 1 + at;
-        let (scalar, length) = match rest.get(1) {
-            Some(b'u') => (unit(text, here), 6),
-            Some(other) => (simple(*other), 2),
-            None => return Err(JsonFault::new(Kind::BadEscape, here)),
-        };
-        at += length;
-        match (pending.0, scalar) {
-            (Some(high), 0xDC00..=0xDFFF) => {
-                let joined = 0x10000 + ((u32::from(high) - 0xD800) << 10) + (scalar - 0xDC00);
-                out.extend(char::from_u32(joined));
-                pending.0 = None;
+        match rest.get(1) {
+            Some(b'u') => {
+                unit_onto(text, spot.open + 1 + at, out, pending)?;
+                at += 6;
             }
-            (None, 0xD800..=0xDBFF) => pending.0 = Some(scalar as u16),
-            (Some(_), _) | (None, 0xDC00..=0xDFFF) => return Err(JsonFault::new(Kind::LoneSurrogate, here)),
-            (None, _) => out.extend(char::from_u32(scalar)),
+            Some(_) if pending.is_waiting() => return Err(JsonFault::new(Kind::LoneSurrogate, spot.open + 1 + at)),
+            Some(other) => {
+                out.push(simple(*other));
+                at += 2;
+            }
+            None => return Err(JsonFault::new(Kind::BadEscape, spot.open + 1 + at)),
         }
     }
     Ok(())
 }
 
-fn simple(escape: u8) -> u32 {
+/// Appends what the `\uXXXX` at `at` says, or keeps it as the first half of a pair.
+fn unit_onto(text: &[u8], at: usize, out: &mut String, pending: &mut Pending) -> Result<(), JsonFault> {
+    let scalar = unit(text, at);
+    match (pending.0, scalar) {
+        (Some(high), 0xDC00..=0xDFFF) => {
+            let joined = 0x10000 + ((u32::from(high) - 0xD800) << 10) + (scalar - 0xDC00);
+            out.extend(char::from_u32(joined));
+            pending.0 = None;
+        }
+        (None, 0xD800..=0xDBFF) => pending.0 = Some(scalar as u16),
+        (Some(_), _) | (None, 0xDC00..=0xDFFF) => return Err(JsonFault::new(Kind::LoneSurrogate, at)),
+        (None, _) => out.extend(char::from_u32(scalar)),
+    }
+    Ok(())
+}
+
+fn simple(escape: u8) -> char {
     match escape {
-        b'b' => 0x08,
-        b'f' => 0x0C,
-        b'n' => 0x0A,
-        b'r' => 0x0D,
-        b't' => 0x09,
-        other => u32::from(other),
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        other => char::from(other),
     }
 }
 

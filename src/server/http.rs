@@ -48,6 +48,13 @@ use crate::wire::fault::Code;
 /// A body that is declared to be larger than this grows as it comes instead of being reserved at once.
 const RESERVED_MAX: usize = 1 << 20;
 
+const OUTCOME: HeaderName = HeaderName::from_static("x-portcullis-outcome");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-portcullis-request-id");
+const BACKEND: HeaderName = HeaderName::from_static("x-portcullis-backend");
+const NATIVE: HeaderName = HeaderName::from_static("x-portcullis-native");
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-portcullis-attempts");
+const OVERHEAD: HeaderName = HeaderName::from_static("x-portcullis-overhead-us");
+
 /// What is served under a path.
 enum Route<'a> {
     Chat,
@@ -235,7 +242,7 @@ async fn chat<U: Upstream>(
             let mut response = Response::new(OutBody::Held(Held::new(verdict, every)));
             *response.headers_mut() = answer::event_headers();
             if let Ok(id) = HeaderValue::try_from(alias) {
-                response.headers_mut().insert(HeaderName::from_static("x-portcullis-request-id"), id);
+                response.headers_mut().insert(REQUEST_ID, id);
             }
             response
         }
@@ -289,6 +296,11 @@ fn relay<U: Upstream>(
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = headers;
+    if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        for (name, value) in answer::event_headers().into_iter().filter_map(|(name, value)| Some((name?, value))) {
+            response.headers_mut().entry(name).or_insert(value);
+        }
+    }
     own_headers(&entry, response.headers_mut());
     response.map(|()| OutBody::Relay(body, Box::new(entry)))
 }
@@ -351,19 +363,20 @@ fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
     if !entry.server().gateway.settings.listen.headers {
         return;
     }
-    let mut put = |name: &'static str, value: Result<HeaderValue, http::header::InvalidHeaderValue>| {
-        if let Ok(value) = value {
-            headers.insert(HeaderName::from_static(name), value);
+    let text = |value: &str| HeaderValue::from_str(value).ok();
+    let mut put = |name: HeaderName, value: Option<HeaderValue>| {
+        if let Some(value) = value {
+            headers.insert(name, value);
         }
     };
-    put("x-portcullis-outcome", Ok(HeaderValue::from_static(record.outcome.as_str())));
-    put("x-portcullis-request-id", HeaderValue::try_from(&record.request_id));
+    put(OUTCOME, Some(HeaderValue::from_static(record.outcome.as_str())));
+    put(REQUEST_ID, text(&record.request_id));
     if let Some(backend) = &record.backend {
-        put("x-portcullis-backend", HeaderValue::try_from(backend));
-        put("x-portcullis-native", Ok(HeaderValue::from_static(record.native.as_str())));
+        put(BACKEND, text(backend));
+        put(NATIVE, Some(HeaderValue::from_static(record.native.as_str())));
     }
-    put("x-portcullis-attempts", Ok(HeaderValue::from(record.attempts)));
-    put("x-portcullis-overhead-us", Ok(HeaderValue::from(u64::try_from(record.own().as_micros()).unwrap_or(u64::MAX))));
+    put(ATTEMPTS, Some(HeaderValue::from(record.attempts)));
+    put(OVERHEAD, Some(HeaderValue::from(u64::try_from(record.own().as_micros()).unwrap_or(u64::MAX))));
 }
 
 /// Takes a request's body in, within the bounds of size, time and what all may hold.

@@ -121,7 +121,7 @@ pub fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
 
 fn passed(from: &HeaderMap, stopped: impl Fn(&str) -> bool) -> HeaderMap {
     let named = named_by_connection(from);
-    let mut out = HeaderMap::with_capacity(from.len() + 4);
+    let mut out = HeaderMap::with_capacity(from.len() + 10);
     for (name, value) in from {
         let text = name.as_str();
         if HOP_BY_HOP.contains(&text) || stopped(text) || named.iter().any(|named| named == text) {

@@ -1,0 +1,429 @@
+//! The commands as a black box: what they print, and the exit code that scripts go by.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::Value;
+use serde_json::json;
+use support::*;
+
+const COMMANDS: [&str; 7] = ["serve", "demo", "validate", "check", "schema", "health", "completions"];
+
+/// What a command came to.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    /// Fails where the exit code is another, or where it ended in a fault of its own.
+    #[track_caller]
+    fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self
+    }
+
+    /// All of it, for a snapshot.
+    fn shown(&self) -> String {
+        let err = if self.err.is_empty() { String::new() } else { format!("--- stderr\n{}", self.err) };
+        format!("exit {}\n{}{err}", self.code.unwrap_or(-1), self.out)
+    }
+}
+
+/// Runs a command in `folder` with `input` on its standard input.
+#[track_caller]
+fn run_in(folder: &Path, arguments: &[&str], input: &[u8]) -> Ran {
+    let mut command = portcullis();
+    command.args(arguments).current_dir(folder);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _ = child.stdin.take().unwrap().write_all(input); // a command that reads nothing is free to
+    let done = child.wait_with_output().unwrap();
+    Ran { code: done.status.code(), out: text(&done.stdout), err: text(&done.stderr) }
+}
+
+#[track_caller]
+fn run(arguments: &[&str]) -> Ran {
+    run_in(tempfile::tempdir().unwrap().path(), arguments, b"")
+}
+
+/// A folder with a schema, a request that brings the same schema, and an answer in a fence.
+fn desk() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = r#"{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name","age"],"additionalProperties":false}"#;
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("person.schema.json", schema);
+    write("request.json", &request(&format_of(schema)));
+    write("object.json", &request(r#""response_format":{"type":"json_object"}"#));
+    write("plain.json", &request(""));
+    write("good.txt", "Sure!\n```json\n{\"name\": \"Ada\", \"age\": 36}\n```\n");
+    write("bad.txt", "Sure!\n```json\n{\"name\": \"Ada\",\n \"age\": \"36\", \"é\": 1}\n```\n");
+    write("broken.schema.json", r#"{"type":"objekt"}"#);
+    write("remote.schema.json", r#"{"$ref":"https://example.com/x"}"#);
+    std::fs::write(folder.path().join("latin1.txt"), b"{\"name\":\"\xe9\"}").unwrap();
+    folder
+}
+
+// ------------------------------------------------------------------------------------- check
+
+#[test]
+fn check_prints_verdicts_as_compilers_print_errors() {
+    let desk = desk();
+    let mut all = Vec::new();
+    for (arguments, input, code) in [
+        (&["--schema", "person.schema.json", "good.txt"][..], "", 0),
+        (&["--schema", "person.schema.json", "bad.txt"], "", 1),
+        (&["--request", "request.json", "bad.txt"], "", 1),
+        (&["--request", "request.json", "--finish-reason", "length", "good.txt"], "", 1),
+        (&["--schema", "person.schema.json", "--finish-reason", "content_filter", "good.txt"], "", 1),
+        (&["--schema", "person.schema.json", "--finish-reason", "who_knows", "good.txt"], "", 1),
+        (&["--schema", "person.schema.json"], "{\"name\":\"Ada\",\"age\":36,}", 1),
+        (&["--schema", "person.schema.json", "-"], "{\"name\":\"Ada\",\"name\":\"Bob\",\"age\":36}", 1),
+        (&["--schema", "person.schema.json"], "", 1),
+        (&["--schema", "person.schema.json"], "nothing to see here", 1),
+        (&["--request", "object.json"], "so {\"any\": \"object\"} it is", 0),
+        (&["--request", "object.json"], "[1, 2]", 1),
+    ] {
+        let arguments = [&["check"], arguments].concat();
+        let ran = run_in(desk.path(), &arguments, input.as_bytes()).expect(code);
+        all.push(format!("$ portcullis {} <<< {}\n{}", arguments.join(" "), quoted(input), ran.shown()));
+    }
+    insta::assert_snapshot!("check_text", all.join("\n"));
+}
+
+#[test]
+fn check_tells_programs_the_same() {
+    let desk = desk();
+    let mut all = Vec::new();
+    for (arguments, input, code) in [
+        (&["--schema", "person.schema.json", "good.txt"][..], "", 0),
+        (&["--schema", "person.schema.json", "bad.txt"], "", 1),
+        (&["--request", "request.json", "--finish-reason", "length", "good.txt"], "", 1),
+        (&["--request", "object.json"], "{\"a\":1} or {\"a\":2}", 1),
+        (&["--request", "object.json"], "", 1),
+        (&["--request", "object.json"], "{\"n\": 1.0, \"big\": 12345678901234567890}", 0),
+    ] {
+        let arguments = [&["check", "--format", "json"], arguments].concat();
+        let ran = run_in(desk.path(), &arguments, input.as_bytes()).expect(code);
+        let value: Value = serde_json::from_str(&ran.out).unwrap();
+        for member in [
+            "outcome",
+            "code",
+            "stage",
+            "policy",
+            "extraction",
+            "violations_total",
+            "violations",
+            "not_checked",
+            "questions",
+        ] {
+            assert!(value.get(member).is_some(), "{member}: {}", ran.out);
+        }
+        all.push(format!("$ portcullis {} <<< {}\n{}", arguments.join(" "), quoted(input), ran.shown()));
+    }
+    insta::assert_snapshot!("check_json", all.join("\n"));
+}
+
+#[test]
+fn check_points_at_the_bytes_that_are_meant() {
+    let desk = desk();
+    let answer = std::fs::read_to_string(desk.path().join("bad.txt")).unwrap();
+    let ran =
+        run_in(desk.path(), &["check", "--format", "json", "--schema", "person.schema.json", "bad.txt"], b"").expect(1);
+    let value: Value = serde_json::from_str(&ran.out).unwrap();
+    let at = |path: &str| {
+        let violations = value["violations"].as_array().unwrap();
+        let found = violations
+            .iter()
+            .find(|violation| violation["path"] == path)
+            .unwrap_or_else(|| panic!("{path}: {}", ran.out));
+        let place = |end: &str| usize::try_from(found["at"][end].as_u64().unwrap()).unwrap();
+        &answer[place("start")..place("end")]
+    };
+    assert_eq!(at("$['age']"), "\"36\"");
+    let ran = run_in(desk.path(), &["check", "--format", "json", "--schema", "person.schema.json", "good.txt"], b"")
+        .expect(0);
+    let good = std::fs::read_to_string(desk.path().join("good.txt")).unwrap();
+    let value: Value = serde_json::from_str(&ran.out).unwrap();
+    let place = |end: &str| usize::try_from(value["extraction"][end].as_u64().unwrap()).unwrap();
+    assert_eq!(&good[place("start")..place("end")], "{\"name\": \"Ada\", \"age\": 36}");
+    assert_eq!((&value["extraction"]["rung"], &value["answer"]), (&json!("fence"), &json!({"name": "Ada", "age": 36})));
+}
+
+#[test]
+fn what_check_cannot_use_is_told_on_stderr() {
+    let desk = desk();
+    let mut all = Vec::new();
+    for arguments in [
+        &["--schema", "broken.schema.json", "good.txt"][..],
+        &["--schema", "remote.schema.json", "good.txt"],
+        &["--schema", "nowhere.json", "good.txt"],
+        &["--schema", "good.txt", "good.txt"],
+        &["--schema", "person.schema.json", "nowhere.txt"],
+        &["--schema", "person.schema.json", "latin1.txt"],
+        &["--request", "plain.json", "good.txt"],
+        &["--request", "good.txt", "good.txt"],
+    ] {
+        let arguments = [&["check"], arguments].concat();
+        let ran = run_in(desk.path(), &arguments, b"").expect(2);
+        assert_eq!(ran.out, "", "{arguments:?}");
+        all.push(format!("$ portcullis {}\n{}", arguments.join(" "), ran.shown()));
+    }
+    insta::assert_snapshot!("check_errors", all.join("\n"));
+    for arguments in [
+        &["check"][..],
+        &["check", "--schema", "a", "--request", "b"],
+        &["check", "--schema"],
+        &["check", "--format", "xml"],
+    ] {
+        let ran = run_in(desk.path(), arguments, b"").expect(2);
+        assert!(!ran.err.is_empty() && ran.out.is_empty(), "{ran:?}");
+    }
+}
+
+/// The same text under the same schema: `check` and the wire must agree.
+#[test]
+fn offline_and_online_agree() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).start();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("schema.json"), SCHEMA).unwrap();
+    for (said, finish) in [
+        (GOOD, "stop"),
+        ("```\n{\"z\":\"x\",\"a\":1}\n```", "stop"),
+        ("<think>{}</think>{\"z\":\"x\",\"a\":1}", "stop"),
+        ("{\"z\":\"x\",\"a\":1} {\"z\":\"y\",\"a\":1}", "stop"),
+        ("{\"z\":\"x\",\"a\":1.5}", "stop"),
+        ("{\"z\":\"x\",\"a\":1e999}", "stop"),
+        ("{\"z\":\"x\"", "stop"),
+        ("prose", "stop"),
+        (GOOD, "length"),
+        (GOOD, "content_filter"),
+        (GOOD, "eos"),
+        ("", "stop"),
+    ] {
+        let arguments = ["check", "--format", "json", "--schema", "schema.json", "--finish-reason", finish];
+        let ran = run_in(folder.path(), &arguments, said.as_bytes());
+        let offline: Value = serde_json::from_str(&ran.out).unwrap();
+        upstream.next(Script::json(200, finished(said, finish)));
+        let online = gateway.chat(&judged());
+        assert_eq!(offline["outcome"], online.outcome(), "{said}\n{}\n{online}", ran.out);
+        if online.status() == 200 {
+            assert!(offline["code"].is_null(), "{}", ran.out);
+            continue;
+        }
+        let error = &online.json()["error"];
+        assert_eq!(offline["code"], error["code"], "{said}");
+        if let Some(violations) = error["portcullis"]["violations"].as_array() {
+            for (one, other) in violations.iter().zip(offline["violations"].as_array().unwrap()) {
+                assert_eq!((&one["path"], &one["message"]), (&other["path"], &other["message"]), "{said}");
+            }
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------- configuration
+
+#[test]
+fn validate_says_that_a_good_file_is_good() {
+    let file = in_repository("config/portcullis.yaml");
+    let ran = run(&["validate", "--config", file.to_str().unwrap()]).expect(0);
+    assert!(ran.out.contains("is valid") && ran.err.is_empty(), "{ran:?}");
+    let ran = run(&["validate"]).expect(0);
+    assert!(ran.out.contains("the embedded default is valid"), "{ran:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = portcullis();
+    let done = command.arg("validate").current_dir(folder.path()).env("PORTCULLIS_CONFIG", &file).output().unwrap();
+    assert!(done.status.success() && text(&done.stdout).contains("portcullis.yaml is valid"));
+    // The default file, where it is there.
+    std::fs::create_dir(folder.path().join("config")).unwrap();
+    std::fs::copy(&file, folder.path().join("config/portcullis.yaml")).unwrap();
+    let ran = run_in(folder.path(), &["validate"], b"").expect(0);
+    assert!(ran.out.contains("config/portcullis.yaml is valid"), "{ran:?}");
+}
+
+const BAD: &str = r#"version: 1
+listen: {address: "localhost:8787", limits: {body: 32, in_flight: 0}, hold: {keepalive_after: soon}, cors: ["https://app.example/"]}
+auth: {mode: nobody}
+backends:
+  openai: {kind: openai, base_url: "http://127.0.0.1:1", api_key: sk-very-secret, api_kye: sk-very-secret}
+  other: {kind: opnai, base_url: "http://user:sk-very-secret@127.0.0.1"}
+  third: {kind: vllm, api_key: "${env:PORTCULLIS_TEST_UNSET}", headers: {authorization: sk-very-secret}}
+models:
+  m: {targets: [{backend: opennai}], upstream_calls_max: 0}
+  "a*": {targets: [{backend: third}]}
+policies: ../policies
+telemetry: {log: inof}
+"#;
+
+#[test]
+fn validate_lists_every_error_with_its_place_and_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("bad.yaml"), BAD).unwrap();
+    let ran = run_in(folder.path(), &["validate", "--config", "bad.yaml"], b"").expect(2);
+    assert_eq!(ran.out, "");
+    assert!(!ran.err.contains("sk-very-secret"), "{}", ran.err);
+    for line in [2, 3, 5, 6, 7, 9, 10, 11, 12] {
+        assert!(ran.err.contains(&format!("bad.yaml:{line}:")), "no error at line {line}: {}", ran.err);
+    }
+    insta::assert_snapshot!("validate_errors", ran.shown());
+    let served = run_in(folder.path(), &["serve", "--config", "bad.yaml"], b"").expect(2);
+    assert_eq!((served.out, served.err), (ran.out, ran.err));
+    for (name, content) in [("empty.yaml", ""), ("broken.yaml", "version: [1\nx"), ("list.yaml", "- 1\n")] {
+        std::fs::write(folder.path().join(name), content).unwrap();
+        let ran = run_in(folder.path(), &["validate", "--config", name], b"").expect(2);
+        assert!(ran.err.contains(name), "{ran:?}");
+    }
+    let ran = run_in(folder.path(), &["validate", "--config", "nowhere.yaml"], b"").expect(2);
+    assert!(ran.err.contains("nowhere.yaml"), "{ran:?}");
+}
+
+#[test]
+fn the_schema_of_the_configuration_is_a_json_schema_that_knows_good_from_bad() {
+    let ran = run(&["schema", "config"]).expect(0);
+    let schema: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(schema["$schema"].is_string());
+    assert!(jsonschema::meta::is_valid(&schema));
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let good = json!({"version": 1, "auth": {"mode": "none"}, "backends": {"d": {"kind": "demo"}}, "models": {"*": {"targets": [{"backend": "d"}]}}});
+    assert!(validator.is_valid(&good));
+    for (path, bad) in [
+        ("/version", json!(2)),
+        ("/auth/mode", json!("nobody")),
+        ("/backends/d/kind", json!("opnai")),
+        ("/models", json!({})),
+    ] {
+        let mut wrong = good.clone();
+        *wrong.pointer_mut(path).unwrap() = bad;
+        assert!(!validator.is_valid(&wrong), "{wrong}");
+    }
+    let mut misspelt = good;
+    misspelt["lisen"] = json!({});
+    assert!(!validator.is_valid(&misspelt));
+    run(&["schema", "nothing"]).expect(2);
+}
+
+// ------------------------------------------------------------------------------------- serve and health
+
+#[test]
+fn serve_says_what_keeps_it_from_serving() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = |main: &str, admin: &str, more: &str| {
+        format!(
+            "version: 1\nlisten: {{address: \"{main}\"}}\nadmin: {{address: \"{admin}\"}}\nauth: {{mode: none}}\nbackends: {{d: {{kind: demo}}}}\nmodels: {{\"*\": {{targets: [{{backend: d}}]}}}}\n{more}"
+        )
+    };
+    for (what, content) in [
+        (address.to_string(), yaml(&address.to_string(), "127.0.0.1:0", "")),
+        (address.to_string(), yaml("127.0.0.1:0", &address.to_string(), "")),
+        ("audit".to_owned(), yaml("127.0.0.1:0", "127.0.0.1:0", "audit: {path: /proc/nowhere/audit.jsonl}")),
+    ] {
+        std::fs::write(folder.path().join("p.yaml"), content).unwrap();
+        let ran = run_in(folder.path(), &["serve", "--config", "p.yaml"], b"").expect(3);
+        assert!(ran.err.contains(&what) && ran.err.starts_with("error: "), "{ran:?}");
+        assert!(!ran.out.contains("listening on"), "{ran:?}");
+    }
+}
+
+#[test]
+fn health_tells_by_its_exit_code() {
+    let gate = Gate::default();
+    let upstream = Upstream::that(Script::new().gate(&gate));
+    let gateway = Setup::of(&upstream).start();
+    let ready = format!("http://{}/readyz", gateway.admin);
+    assert_eq!(run(&["health", &ready]).expect(0).out, "ready\n");
+    run(&["health", &format!("http://localhost:{}/readyz", gateway.admin.port())]).expect(0);
+    let ran = run(&["health", &format!("http://{}/nothing", gateway.admin)]).expect(3);
+    assert!(ran.err.contains("404"), "{ran:?}");
+    let _waiting = gateway.begin_chat(&judged());
+    eventually("a request under way", || upstream.count() == 1);
+    gateway.terminate();
+    eventually("draining", || gateway.probe("/readyz", &[]).status() == 503);
+    let ran = run(&["health", &ready]).expect(3);
+    assert!(ran.err.contains("not ready"), "{ran:?}");
+    gate.open();
+    let gone = nowhere();
+    let ran = run(&["health", &format!("http://{gone}/readyz")]).expect(3);
+    assert!(ran.err.contains(&gone.to_string()), "{ran:?}");
+    run(&["health", "not a url"]).expect(2);
+}
+
+// ------------------------------------------------------------------------------------- demo, and the rest
+
+#[test]
+fn demo_shows_every_behaviour_and_ends_by_itself() {
+    let asked = Instant::now();
+    let shown = run(&["demo"]).expect(0);
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(!shown.out.contains('\u{1b}'), "colour without a terminal");
+    for word in ["accepted", "rejected", "refused", "failed", "unchecked", "schema_violation", "output_not_json"] {
+        assert!(shown.out.contains(word), "{word}\n{}", shown.out);
+    }
+    let list = run(&["demo", "--list"]).expect(0).out;
+    let behaviours: Vec<&str> = list.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert!(behaviours.len() > 10, "{list}");
+    let missing: Vec<&&str> = behaviours
+        .iter()
+        .filter(|name| !shown.out.lines().any(|line| line.split_whitespace().any(|word| word == **name)))
+        .collect();
+    assert!(missing.is_empty(), "not shown: {missing:?}\n{}", shown.out);
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    for command in COMMANDS {
+        let ran = run(&[command, "--help"]).expect(0);
+        assert!(
+            ran.out.contains("Example:\n  portcullis ") || ran.out.contains(&format!("portcullis {command}")),
+            "{}",
+            ran.out
+        );
+        assert!(ran.out.contains("Example:"), "{}", ran.out);
+        run(&[command, "--no-such-option"]).expect(2);
+    }
+    let version = run(&["--version"]).expect(0).out;
+    assert_eq!(version, format!("portcullis {}\n", env!("CARGO_PKG_VERSION")));
+    let bare = run(&[]).expect(2);
+    assert!(COMMANDS.iter().all(|command| bare.err.contains(command)), "{bare:?}");
+    run(&["no-such-command"]).expect(2);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(run(&["completions", shell]).expect(0).out.contains("portcullis"), "{shell}");
+    }
+    run(&["completions", "no-such-shell"]).expect(2);
+}
+
+/// `portcullis schema config | head -1`
+#[test]
+fn a_reader_that_has_gone_is_no_fault() {
+    let desk = desk();
+    for arguments in [
+        &["schema", "config"][..],
+        &["demo", "--list"],
+        &["completions", "bash"],
+        &["check", "--schema", "person.schema.json", "good.txt"],
+        &["--help"],
+    ] {
+        let mut command = portcullis();
+        command.args(arguments).current_dir(desk.path());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let done = child.wait_with_output().unwrap();
+        let err = text(&done.stderr);
+        assert!(
+            !err.contains("panicked") && done.status.code() != Some(101),
+            "{arguments:?}: {:?}\n{err}",
+            done.status
+        );
+    }
+}
