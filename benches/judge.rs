@@ -118,9 +118,7 @@ fn benches(c: &mut Criterion) {
     });
     group.bench_function("extract", |b| b.iter(|| extract(black_box(ANSWER))));
     group.bench_function("gate", |b| b.iter(|| gate::schema::check(&schema, black_box(ANSWER))));
-    group.bench_function("tree", |b| b.iter(|| portcullis::json::tree::built(black_box(ANSWER))));
-    let value = portcullis::json::tree::built(ANSWER).unwrap();
-    group.bench_function("validator", |b| b.iter(|| schema.validator().is_valid(black_box(&value))));
+    group.bench_function("tape", |b| b.iter(|| portcullis::json::tape::Tape::of(black_box(ANSWER)).is_ok()));
 
     group.bench_function("read_request", |b| b.iter(|| ChatRequest::read(black_box(body.clone()))));
     let gateway = gateway();

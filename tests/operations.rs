@@ -287,6 +287,60 @@ fn a_schema_that_cannot_be_a_contract_is_refused_at_once() {
     assert_eq!((answer.status(), answer.outcome()), (200, "accepted"), "{answer}");
 }
 
+/// What a caller can write into a schema must not stall the gateway when an answer is held against it.
+#[test]
+fn a_hostile_schema_is_no_stall_when_it_judges() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).start();
+    let nested = format!("{}{{}}{}", r#"{"a":"#.repeat(60), "}".repeat(60));
+    let long = quoted(&format!("{}!", "a".repeat(5_000)));
+    let again = r##"{"properties":{"a":{"$ref":"#"}}}"##;
+    let more = r##"{"properties":{"a":{"$ref":"#"}},"minProperties":0}"##;
+    let numbers: Vec<String> = (0..3_000).map(|number| format!(r#"{{"n":{number}}}"#)).collect();
+    for (what, schema, said) in [
+        ("oneOf over itself", format!(r#"{{"oneOf":[{again},{more}]}}"#), nested.as_str()),
+        ("anyOf over itself", format!(r#"{{"type":"object","anyOf":[{again},{more}],"required":["b"]}}"#), &nested),
+        ("allOf over itself", format!(r#"{{"allOf":[{again},{more}]}}"#), &nested),
+        ("if over itself", format!(r#"{{"if":{again},"then":{more},"else":{more}}}"#), &nested),
+        ("nested quantifiers", r#"{"type":"string","pattern":"^(a+)+$"}"#.into(), &long),
+        ("nested quantifiers under a lookahead", r#"{"type":"string","pattern":"^(?=(a+)+$)(a|aa)+$"}"#.into(), &long),
+        ("a backreference", r#"{"type":"string","pattern":"^(a*)(a*)(a*)(a*)\\1\\2\\3\\4$"}"#.into(), &long),
+        (
+            "a counted repetition of repetitions",
+            r#"{"type":"string","pattern":"^((a{1,1000}){1,1000}){1,1000}$"}"#.into(),
+            &long,
+        ),
+        (
+            "unique objects",
+            r#"{"type":"array","uniqueItems":true,"minItems":5000}"#.into(),
+            &format!("[{}]", numbers.join(",")),
+        ),
+    ] {
+        upstream.next(Script::says(said));
+        let asked = Instant::now();
+        let answer = gateway.chat(&request(&format_of(&schema)));
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(4), "{what} took {took:?}: {answer}");
+        assert!(matches!(answer.status(), 200 | 400 | 422), "{what}: {answer}");
+        upstream.always(Script::says(GOOD));
+        upstream.forget();
+        assert_eq!(gateway.chat(&judged()).status(), 200, "after {what}");
+    }
+}
+
+/// An answer of 16 kB in which everything is wrong: each violation must not read it all again.
+#[test]
+fn an_answer_with_thousands_of_violations_is_judged_in_linear_time() {
+    let upstream = Upstream::that(Script::says(&format!("[{}0]", "0,".repeat(8_000))));
+    let gateway = Setup::of(&upstream).start();
+    let asked = Instant::now();
+    let answer = gateway.chat(&request(&format_of(r#"{"type":"array","items":{"type":"string"}}"#)));
+    let took = asked.elapsed();
+    answer.assert_error(422, "contract_violation", "schema_violation");
+    assert_eq!(answer.json()["error"]["portcullis"]["violations_total"], 8_001);
+    assert!(took < Duration::from_secs(2), "took {took:?}");
+}
+
 #[test]
 fn the_bounds_of_a_schema_are_the_operators() {
     let upstream = Upstream::good();
@@ -837,8 +891,7 @@ fn one_connection_serves_request_after_request() {
     client.ask(gateway.address, "HEAD", CHAT, &[], b"");
     assert_eq!(client.answer(true).status(), 405);
     // Two at once: answers come in the order of the questions.
-    let ask =
-        format!("GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v1/none HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let ask = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v1/none HTTP/1.1\r\nhost: localhost\r\n\r\n";
     client.send(ask.as_bytes());
     assert_eq!((client.answer(false).status(), client.answer(false).status()), (200, 404));
     client.ask(gateway.address, "GET", "/v1/models", &[("connection", "close")], b"");
@@ -848,6 +901,32 @@ fn one_connection_serves_request_after_request() {
     old.send(b"GET /v1/models HTTP/1.0\r\nhost: localhost\r\n\r\n");
     assert_eq!(old.answer(false).status(), 200);
     eventually("closed, as HTTP/1.0 has it", || old.is_closed());
+}
+
+/// Asks for the models on a connection that stays open.
+fn ask_on(gateway: &Gateway, client: &mut Client) -> u16 {
+    client.ask(gateway.address, "GET", "/v1/models", &[], b"");
+    client.answer(false).status()
+}
+
+/// `header_timeout` is for heads that have begun, `idle_timeout` for connections that lie idle.
+#[test]
+fn an_idle_connection_is_kept_for_longer_than_a_head_may_take() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).listen("limits: {header_timeout: 200ms, idle_timeout: 5s}").start();
+    let mut client = gateway.client();
+    assert_eq!(ask_on(&gateway, &mut client), 200);
+    assert!(!client.hears_within(ms(600)), "closed after `header_timeout`, though no head had begun");
+    assert_eq!(ask_on(&gateway, &mut client), 200);
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_the_end() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).listen("limits: {header_timeout: 60s, idle_timeout: 200ms}").start();
+    let mut client = gateway.client();
+    assert_eq!(ask_on(&gateway, &mut client), 200);
+    assert!(client.hears_within(Duration::from_secs(2)), "still open long after `idle_timeout`");
 }
 
 #[test]

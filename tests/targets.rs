@@ -234,11 +234,9 @@ fn the_operators_key_never_leaks() {
         .line("telemetry: {log: debug}")
         .start();
     let echo = |member: &str| {
-        let value = quoted(&format!("Incorrect API key provided: {key}"));
-        format!(r#"{{"error":{{"message":"no","type":"t","param":"p","code":"c"}}}}"#).replace(
-            &format!(r#""{member}":"{}""#, if member == "message" { "no" } else { &member[..1] }),
-            &format!(r#""{member}":{value}"#),
-        )
+        let mut body = json!({"error": {"message": "no", "type": "t", "param": "p", "code": "c"}});
+        body["error"][member] = json!(format!("Incorrect API key provided: {key}"));
+        body.to_string()
     };
     for status in [401, 402, 403, 400, 404, 429, 500, 200] {
         for member in ["message", "type", "param", "code"] {
@@ -339,6 +337,17 @@ fn a_backend_that_is_late_is_waited_for_as_long_as_is_configured() {
     let long = judged().replace("\"hi\"", &quoted(&"x".repeat(3_500_000)));
     let answer = gateway.chat(&long);
     assert_eq!((answer.status(), answer.outcome()), (200, "accepted"), "{answer}");
+}
+
+/// `first_byte` runs from the request's last byte, so a backend that takes a long request in slowly is not late.
+#[test]
+fn the_time_to_the_first_byte_begins_when_the_request_is_sent() {
+    let body = completion(GOOD);
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    let upstream = Upstream::that(Script::new().hastily().wait(ms(700)).drain().send(head).send(body));
+    let gateway = Setup::new().backend("up", "openai", upstream.address, ", timeouts: {first_byte: 400ms}").start();
+    let answer = gateway.chat(&judged().replace("\"hi\"", &quoted(&"x".repeat(12 << 20))));
+    assert_eq!(answer.status(), 200, "{answer}");
 }
 
 #[test]
@@ -443,6 +452,14 @@ fn calls_beyond_a_backends_concurrency_wait_for_their_turn() {
     gate.open();
     assert_eq!((first.answer(false).status(), second.answer(false).status()), (200, 200));
     assert_eq!(upstream.count(), 2);
+    // A caller that goes away gives its place back.
+    for calls in 3..6 {
+        upstream.next(Script::new().stall());
+        let client = gateway.begin_chat(&judged());
+        eventually("the call", || upstream.count() == calls);
+        drop(client);
+    }
+    assert_eq!(gateway.chat(&judged()).status(), 200);
 }
 
 // ------------------------------------------------------------------------------------- size

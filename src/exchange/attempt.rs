@@ -1,5 +1,6 @@
 //! The attempts of one exchange: target after target, until one has an answer that counts.
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -17,11 +18,13 @@ use crate::api::backend::openai;
 use crate::api::backend::openai_stream::Collector;
 use crate::api::ingress::chat::ChatRequest;
 use crate::api::ingress::chat_answer;
+use crate::api::reply::Reply;
 use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
 use crate::catalog::Credentials;
 use crate::exchange::Gateway;
 use crate::exchange::Incoming;
+use crate::exchange::sifted::Sifted;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
@@ -36,6 +39,7 @@ use crate::stage::judge;
 use crate::stage::judge::Failed;
 use crate::stage::judge::Refused;
 use crate::stage::judge::Verdict;
+use crate::stage::plan::Delivery;
 use crate::stage::plan::Plan;
 use crate::stage::plan::TargetPlan;
 use crate::stage::send::Call;
@@ -44,6 +48,7 @@ use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
 use crate::stage::shape;
+use crate::stage::sift::Sift;
 use crate::wire::fault::Code;
 use crate::wire::fault::Reported;
 use crate::wire::sse::EventReader;
@@ -60,6 +65,7 @@ pub(super) struct Attempts<'a, U> {
     pub(super) plan: &'a Plan,
     pub(super) incoming: Incoming,
     pub(super) deadline: Instant,
+    pub(super) delivery: Delivery,
 }
 
 /// How the attempts ended.
@@ -67,13 +73,14 @@ pub(super) enum Ended {
     Answer(Answer),
     Fault(Box<Fault>),
     Relay { status: StatusCode, headers: HeaderMap, body: UpstreamBody },
+    Sift { headers: HeaderMap, stream: Box<Sifted> },
 }
 
 /// Why one attempt gave no answer.
-struct Missed {
-    fault: Box<Fault>,
+pub(super) struct Missed {
+    pub(super) fault: Box<Fault>,
     /// In one word, for records and metrics.
-    reason: &'static str,
+    pub(super) reason: &'static str,
     /// Whether the next target may be asked.
     transient: bool,
 }
@@ -126,8 +133,7 @@ impl<U: Upstream> Attempts<'_, U> {
         started: Instant,
         waited: &mut bool,
     ) -> Result<Ended, Missed> {
-        let held = !self.plan.contract.is_empty();
-        let reading = if held { Reading::Held } else { Reading::Relayed };
+        let reading = if self.delivery == Delivery::Relay { Reading::Relayed } else { Reading::Held };
         let backend = &target.target.backend;
         let body = shape::shape(self.request, &self.plan.contract, target).map_err(|error| internal(&error))?;
         let call = Call {
@@ -143,7 +149,7 @@ impl<U: Upstream> Attempts<'_, U> {
         if !reply.status.is_success() {
             return Err(self.reported(backend, reply).await);
         }
-        if !held {
+        if self.delivery == Delivery::Relay {
             record.outcome = Outcome::Unchecked;
             record.upstream += started.elapsed();
             *waited = false;
@@ -151,6 +157,11 @@ impl<U: Upstream> Attempts<'_, U> {
             return Ok(Ended::Relay { status: reply.status, headers, body: reply.body });
         }
         let inbound = headers::inbound(&reply.headers, backend, reading);
+        if self.delivery == Delivery::Sift && is_plain_events(&reply.headers) {
+            record.upstream += started.elapsed();
+            *waited = false;
+            return self.sift(target, reply, inbound);
+        }
         let (came, _share) = self.collect(backend, reply).await?;
         record.upstream += started.elapsed();
         *waited = false;
@@ -161,6 +172,17 @@ impl<U: Upstream> Attempts<'_, U> {
             answer.headers = headers;
         }
         Ok(ended)
+    }
+
+    /// A stream of which only the tool calls are held. No other target is asked once it has begun.
+    fn sift(&self, target: &TargetPlan, reply: UpstreamReply, mut headers: HeaderMap) -> Result<Ended, Missed> {
+        let held = self.gateway.held.take(0).map_err(|_| overloaded())?;
+        let sift = Sift::new(self.request.include_usage);
+        let (contract, backend) = (self.plan.contract.clone(), Arc::clone(&target.target.backend));
+        let max = self.gateway.settings.listen.limits.response;
+        headers.extend(answer::event_headers());
+        let stream = Box::new(Sifted::new(reply.body, sift, contract, backend, held, max));
+        Ok(Ended::Sift { headers, stream })
     }
 
     /// A status that is no success: the caller gets it in our shape, with what the backend said.
@@ -210,8 +232,8 @@ impl<U: Upstream> Attempts<'_, U> {
         if events {
             let (mut reader, mut collector) = (EventReader::new(), Collector::default());
             let read = reader
-                .feed(&body, |data| collector.take(data))
-                .and_then(|()| reader.finish(|data| collector.take(data)));
+                .feed(&body, |data| collector.take(data).map(|_| ()))
+                .and_then(|()| reader.finish(|data| collector.take(data).map(|_| ())));
             let collected = read.and_then(|()| collector.finish()).map_err(|error| unread(backend, error))?;
             return Ok((Came::Stream(collected), hold.share));
         }
@@ -267,31 +289,40 @@ impl<U: Upstream> Attempts<'_, U> {
                 record.violations = Some(rejection.violations);
                 Ok(Ended::Fault(Box::new(fault)))
             }
-            Verdict::Fail(Failed::Empty) => {
-                Err(missed(Code::OutputEmpty, "extract", "empty", true, "the backend returned nothing".to_owned()))
-            }
-            Verdict::Fail(Failed::Reported) => Err(missed(
-                Code::UpstreamError,
-                "extract",
-                "finish_error",
-                true,
-                "the backend failed while it answered".to_owned(),
-            )),
-            Verdict::Fail(Failed::Unfinished) => {
-                let words = came
-                    .reply()
-                    .choices
-                    .iter()
-                    .find_map(|choice| choice.finish.as_ref())
-                    .map(|finish| finish.as_str().to_owned());
-                let message = match words {
-                    Some(word) => {
-                        format!("the backend's finish reason `{}` is not known", crate::json::fault::shown(&word))
-                    }
-                    None => "the backend gave no finish reason, so nothing tells that the answer is whole".to_owned(),
-                };
-                Err(protocol(&message, "unfinished"))
-            }
+            Verdict::Fail(how) => Err(failed(how, came.reply())),
+        }
+    }
+}
+
+/// Whether these are the headers of an event stream that can be read as it comes.
+fn is_plain_events(headers: &HeaderMap) -> bool {
+    let is = |name: header::HeaderName, wanted: &[u8]| {
+        headers.get(name).is_some_and(|value| value.as_bytes().starts_with(wanted))
+    };
+    is(header::CONTENT_TYPE, b"text/event-stream")
+        && (!headers.contains_key(header::CONTENT_ENCODING) || is(header::CONTENT_ENCODING, b"identity"))
+}
+
+/// What a backend failed to do, as the verdict found it.
+pub(super) fn failed(how: Failed, reply: &Reply) -> Missed {
+    match how {
+        Failed::Empty => missed(Code::OutputEmpty, "extract", "empty", true, "the backend returned nothing".to_owned()),
+        Failed::Reported => missed(
+            Code::UpstreamError,
+            "extract",
+            "finish_error",
+            true,
+            "the backend failed while it answered".to_owned(),
+        ),
+        Failed::Unfinished => {
+            let finish = reply.choices.iter().find_map(|choice| choice.finish.as_ref());
+            let message = match finish {
+                Some(word) => {
+                    format!("the backend's finish reason `{}` is not known", crate::json::fault::shown(word.as_str()))
+                }
+                None => "the backend gave no finish reason, so nothing tells that the answer is whole".to_owned(),
+            };
+            protocol(&message, "unfinished")
         }
     }
 }
@@ -340,14 +371,14 @@ async fn collect_events(
     let backend = hold.backend;
     while let Some(data) = next(&mut body).await? {
         hold.take(data.len())?;
-        reader.feed(&data, |event| collector.take(event)).map_err(|error| unread(backend, error))?;
+        reader.feed(&data, |event| collector.take(event).map(|_| ())).map_err(|error| unread(backend, error))?;
         if collector.is_done() {
             // What follows `[DONE]` is not waited for; but a body that has ended gives its connection back.
             let _ = std::future::poll_fn(|context| Poll::Ready(body.as_mut().poll_frame(context))).await;
             break;
         }
     }
-    reader.finish(|event| collector.take(event)).map_err(|error| unread(backend, error))?;
+    reader.finish(|event| collector.take(event).map(|_| ())).map_err(|error| unread(backend, error))?;
     collector.finish().map_err(|error| unread(backend, error))
 }
 
@@ -398,7 +429,7 @@ fn protocol(message: &str, reason: &'static str) -> Missed {
     missed(Code::UpstreamProtocol, "send", reason, false, message.to_owned())
 }
 
-fn overloaded() -> Missed {
+pub(super) fn overloaded() -> Missed {
     missed(
         Code::Overloaded,
         "admit",
@@ -423,7 +454,7 @@ fn internal(error: &dyn std::error::Error) -> Missed {
     )
 }
 
-fn unsent(error: UpstreamError) -> Missed {
+pub(super) fn unsent(error: UpstreamError) -> Missed {
     let code = match &error {
         UpstreamError::Connect { .. } => Code::UpstreamUnreachable,
         UpstreamError::Stall { .. } => Code::UpstreamTimeout,
@@ -443,7 +474,7 @@ fn unsent(error: UpstreamError) -> Missed {
 }
 
 /// An answer in a 200 that cannot be read, or that carries an error.
-fn unread(backend: &Backend, error: ReplyError) -> Missed {
+pub(super) fn unread(backend: &Backend, error: ReplyError) -> Missed {
     match error {
         ReplyError::Reported(reported) => {
             let status = reported.status().unwrap_or(StatusCode::BAD_GATEWAY);

@@ -3,6 +3,7 @@
 
 pub mod attempt;
 pub mod schemas;
+pub mod sifted;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::contract::schema::SchemaError;
 use crate::exchange::attempt::Attempts;
 use crate::exchange::attempt::Ended;
 use crate::exchange::schemas::SchemaCache;
+use crate::exchange::sifted::Sifted;
 use crate::json::JsonFaultKind;
 use crate::json::fault::shown;
 use crate::record::Outcome;
@@ -33,6 +35,7 @@ use crate::stage::answer::Answer;
 use crate::stage::answer::Fault;
 use crate::stage::authenticate::Caller;
 use crate::stage::plan;
+use crate::stage::plan::Delivery;
 use crate::stage::plan::Plan;
 use crate::stage::plan::Schemas;
 use crate::stage::send::Upstream;
@@ -100,6 +103,13 @@ pub enum Out {
         /// Its body.
         body: UpstreamBody,
     },
+    /// A stream whose text goes on as it comes, and whose tool calls are held until they are judged.
+    Sift {
+        /// Its headers.
+        headers: HeaderMap,
+        /// The stream.
+        stream: Box<Sifted>,
+    },
 }
 
 /// A chat request on its way: what it asks, and what is to be done with it.
@@ -112,12 +122,13 @@ pub struct Prepared {
     pub plan: Plan,
     incoming: Incoming,
     deadline: Instant,
+    delivery: Delivery,
 }
 
 impl Prepared {
-    /// Whether the answer is held for judgement.
+    /// Whether the whole answer is held for judgement.
     pub fn is_held(&self) -> bool {
-        !self.plan.contract.is_empty()
+        self.delivery == Delivery::Hold
     }
 }
 
@@ -142,18 +153,21 @@ pub async fn prepare<U: Upstream>(
     }
     let plan = plan::plan(alias, contract, &request);
     let deadline = incoming.arrived + patience(&plan, &request, &incoming.headers);
-    Ok(Prepared { request, plan, incoming, deadline })
+    let recorded_first = gateway.settings.audit.as_ref().is_some_and(|audit| audit.required);
+    let delivery = plan.delivery(request.stream, recorded_first);
+    Ok(Prepared { request, plan, incoming, deadline, delivery })
 }
 
 /// Sends a prepared request to its targets until one has an answer, judges it where there is a contract,
 /// and gives what the caller gets.
 pub async fn carry<U: Upstream>(gateway: &Gateway<U>, prepared: Prepared, record: &mut Record) -> Out {
-    let Prepared { request, plan, incoming, deadline } = prepared;
-    let attempts = Attempts { gateway, request: &request, plan: &plan, incoming, deadline };
+    let Prepared { request, plan, incoming, deadline, delivery } = prepared;
+    let attempts = Attempts { gateway, request: &request, plan: &plan, incoming, deadline, delivery };
     match attempts.run(record).await {
         Ended::Answer(answer) => Out::Held(answer),
         Ended::Fault(fault) => Out::Fault(fault),
         Ended::Relay { status, headers, body } => Out::Relay { status, headers, body },
+        Ended::Sift { headers, stream } => Out::Sift { headers, stream },
     }
 }
 

@@ -268,7 +268,12 @@ async fn events<U: Send + Sync + 'static>(response: Response<OutBody<U>>) -> Vec
 async fn settle<U: Upstream>(server: &Arc<Server<U>>, prepared: Prepared, mut entry: Entry<U>) -> Response<OutBody<U>> {
     let out = exchange::carry(&server.gateway, prepared, &mut entry.record).await;
     let answer = match out {
-        Out::Relay { status, headers, body } => return relay(entry, status, headers, body),
+        Out::Relay { status, headers, body } => {
+            return relay(entry, status, headers, |entry| OutBody::Relay(body, entry));
+        }
+        Out::Sift { headers, stream } => {
+            return relay(entry, StatusCode::OK, headers, |entry| OutBody::Sifted(stream, entry));
+        }
         Out::Held(answer) => answer,
         Out::Fault(fault) => {
             entry.record.outcome = fault.outcome;
@@ -285,24 +290,27 @@ fn code_of(fault: &Fault) -> Option<Code> {
     own.copied().or((fault.outcome == Outcome::Failed).then_some(Code::UpstreamError))
 }
 
+/// An answer that goes out as it comes: its record is closed when its last byte has.
 fn relay<U: Upstream>(
     mut entry: Entry<U>,
     status: StatusCode,
     headers: HeaderMap,
-    body: crate::stage::send::UpstreamBody,
+    body: impl FnOnce(Box<Entry<U>>) -> OutBody<U>,
 ) -> Response<OutBody<U>> {
     entry.record.status = status;
     entry.record.total = entry.elapsed();
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    if response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
-        for (name, value) in answer::event_headers().into_iter().filter_map(|(name, value)| Some((name?, value))) {
-            response.headers_mut().entry(name).or_insert(value);
+    let mut headers = headers;
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if kind.starts_with(b"text/event-stream") {
+        for (name, value) in &answer::event_headers() {
+            headers.entry(name).or_insert_with(|| value.clone());
         }
     }
-    own_headers(&entry, response.headers_mut());
-    response.map(|()| OutBody::Relay(body, Box::new(entry)))
+    own_headers(&entry, &mut headers);
+    let mut response = Response::new(body(Box::new(entry)));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
 }
 
 async fn deny<U: Upstream>(mut entry: Entry<U>, fault: &Fault) -> Response<OutBody<U>> {
@@ -369,7 +377,9 @@ fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
             headers.insert(name, value);
         }
     };
-    put(OUTCOME, Some(HeaderValue::from_static(record.outcome.as_str())));
+    // Of an answer that goes out as it comes, nobody knows yet how it ends.
+    let ended = record.outcome != Outcome::Cancelled;
+    put(OUTCOME, ended.then(|| HeaderValue::from_static(record.outcome.as_str())));
     put(REQUEST_ID, text(&record.request_id));
     if let Some(backend) = &record.backend {
         put(BACKEND, text(backend));

@@ -13,6 +13,7 @@ use http_body::SizeHint;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
+use crate::exchange::sifted::Sifted;
 use crate::record::Outcome;
 use crate::server::entry::Entry;
 use crate::stage::send::UpstreamBody;
@@ -26,6 +27,8 @@ pub enum OutBody<U> {
     Pieces(VecDeque<Bytes>, u64),
     /// A backend's answer as it comes, with the record that is closed at its end.
     Relay(UpstreamBody, Box<Entry<U>>),
+    /// A stream whose tool calls are held, with the record that is closed at its end.
+    Sifted(Box<Sifted>, Box<Entry<U>>),
     /// A stream that is held: comments until the verdict, then the answer.
     Held(Held),
 }
@@ -92,6 +95,13 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
                 Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
             }
             Self::Held(held) => held.next(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+            Self::Sifted(stream, entry) => {
+                let next = std::task::ready!(stream.poll_next(context, &mut entry.record));
+                if next.is_none() {
+                    entry.close_now();
+                }
+                Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
+            }
             Self::Relay(body, entry) => match body.as_mut().poll_frame(context) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
@@ -118,7 +128,7 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
         match self {
             Self::Pieces(_, left) => SizeHint::with_exact(*left),
             Self::Relay(body, _) => body.size_hint(),
-            Self::Held(_) => SizeHint::default(),
+            Self::Held(_) | Self::Sifted(..) => SizeHint::default(),
         }
     }
 }

@@ -41,18 +41,14 @@ pub fn extract(choice: &Choice, contract: &Contract, reasoning: &[ReasoningTag])
     if choice.refusal.as_ref().is_some_and(|refusal| !refusal.is_empty()) {
         return Extraction::Refusal;
     }
-    match &choice.finish {
-        Some(Finish::ContentFilter) => return Extraction::ContentFilter,
-        Some(Finish::Length) => return Extraction::Truncated,
-        Some(Finish::Error) => return Extraction::Failed,
-        Some(Finish::Unknown(_)) | None => return Extraction::Unfinished,
-        Some(Finish::Stop | Finish::ToolCalls) => {}
+    let calls = !choice.tool_calls.is_empty();
+    let Some(content) = contract.content.as_ref() else {
+        return unbound(choice, calls || contract.forced.is_some());
+    };
+    if let Some(stopped) = stopped(choice) {
+        return stopped;
     }
     let text = choice.content.as_deref().unwrap_or_default();
-    let calls = !choice.tool_calls.is_empty();
-    let Some(content) = &contract.content else {
-        return if text.trim().is_empty() && !calls { Extraction::Empty } else { Extraction::Unbound };
-    };
     let found = extraction::extract(text, Wanted { admits: content.admits(), mode: Mode::Ladder, reasoning });
     match found {
         Ok(found) => Extraction::Json(found),
@@ -60,6 +56,28 @@ pub fn extract(choice: &Choice, contract: &Contract, reasoning: &[ReasoningTag])
         Err(not) if calls && matches!(not.reason, Reason::Empty | Reason::NoJson) => Extraction::ToolCalls,
         Err(not) if not.reason == Reason::Empty => Extraction::Empty,
         Err(not) => Extraction::Not(not),
+    }
+}
+
+/// What the finish reason says, where it says that the answer is not whole.
+fn stopped(choice: &Choice) -> Option<Extraction> {
+    match &choice.finish {
+        Some(Finish::ContentFilter) => Some(Extraction::ContentFilter),
+        Some(Finish::Length) => Some(Extraction::Truncated),
+        Some(Finish::Error) => Some(Extraction::Failed),
+        Some(Finish::Unknown(_)) | None => Some(Extraction::Unfinished),
+        Some(Finish::Stop | Finish::ToolCalls) => None,
+    }
+}
+
+/// A choice whose text is bound by nothing. Where no tool is called or forced, the contract does not concern
+/// it, and a cut or filtered text goes on as it is.
+fn unbound(choice: &Choice, concerned: bool) -> Extraction {
+    let text = choice.content.as_deref().unwrap_or_default();
+    match stopped(choice) {
+        Some(stopped) if concerned || stopped == Extraction::Failed => stopped,
+        None if !concerned && text.trim().is_empty() => Extraction::Empty,
+        Some(_) | None => Extraction::Unbound,
     }
 }
 
@@ -124,5 +142,11 @@ mod tests {
     fn without_a_contract_on_the_content_any_text_will_do() {
         assert_eq!(extract(&choice("hello", "stop"), &Contract::default(), &[]), Extraction::Unbound);
         assert_eq!(extract(&choice(" ", "stop"), &Contract::default(), &[]), Extraction::Empty);
+        for finish in ["length", "content_filter", "who_knows"] {
+            assert_eq!(extract(&choice("hel", finish), &Contract::default(), &[]), Extraction::Unbound, "{finish}");
+        }
+        assert_eq!(extract(&choice("hel", "error"), &Contract::default(), &[]), Extraction::Failed);
+        let cut = Choice { tool_calls: vec![ToolCall::default()], ..choice("", "length") };
+        assert_eq!(extract(&cut, &Contract::default(), &[]), Extraction::Truncated);
     }
 }

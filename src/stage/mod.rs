@@ -20,3 +20,4 @@ pub mod extract;
 pub mod judge;
 
 pub mod answer;
+pub mod sift;

@@ -30,6 +30,30 @@ pub struct Plan {
     pub targets: Vec<TargetPlan>,
 }
 
+/// How the answer travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// No contract concerns it: it goes on as it comes.
+    Relay,
+    /// It is held until the verdict.
+    Hold,
+    /// Its text goes on as it comes, its tool calls once they are judged.
+    Sift,
+}
+
+impl Plan {
+    /// How the answer travels. Where `recorded_first`, nothing may go out before its record is written, so
+    /// nothing is sifted.
+    pub fn delivery(&self, stream: bool, recorded_first: bool) -> Delivery {
+        let text_is_free = self.contract.content.is_none() && self.contract.forced.is_none();
+        match self.contract.is_empty() {
+            true => Delivery::Relay,
+            false if stream && text_is_free && !recorded_first => Delivery::Sift,
+            false => Delivery::Hold,
+        }
+    }
+}
+
 /// How one target is to be asked.
 #[derive(Clone, Debug)]
 pub struct TargetPlan {

@@ -718,6 +718,7 @@ enum Step {
     Send(Vec<u8>),
     Wait(Duration),
     Gate(Gate),
+    Drain,
     Stall,
     Endless(Vec<u8>),
     Close,
@@ -793,6 +794,11 @@ impl Script {
     /// Waits until the test opens the gate.
     pub fn gate(self, gate: &Gate) -> Self {
         self.then(Step::Gate(gate.clone()))
+    }
+
+    /// Reads the request's body, which [`Self::hastily`] had left.
+    pub fn drain(self) -> Self {
+        self.then(Step::Drain)
     }
 
     /// Does nothing until the caller hangs up.
@@ -895,6 +901,11 @@ impl Upstream {
         *self.shared.otherwise.lock().unwrap() = script;
     }
 
+    /// Drops the scripts that no request came for.
+    pub fn forget(&self) {
+        self.shared.next.lock().unwrap().clear();
+    }
+
     pub fn calls(&self) -> Vec<Call> {
         self.shared.calls.lock().unwrap().clone()
     }
@@ -941,15 +952,14 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn serve(stream: TcpStream, shared: &Shared) {
     let mut wire = Wire::new(stream, Arc::clone(&shared.stop));
     let mut last: Option<Arc<AtomicBool>> = None;
-    loop {
-        let Some(head) = wire.through(b"\r\n\r\n", Duration::from_secs(60)) else { break };
+    while let Some(head) = wire.through(b"\r\n\r\n", Duration::from_secs(60)) {
         let head = Head::read(&head);
         let script = shared.next.lock().unwrap().pop_front();
         let script = script.unwrap_or_else(|| shared.otherwise.lock().unwrap().clone());
         let body = if script.hasty { Vec::new() } else { wire.body(&head, true).0 };
         let closed = Arc::<AtomicBool>::default();
-        shared.calls.lock().unwrap().push(Call { head, body, closed: Arc::clone(&closed) });
-        let goes_on = perform(&mut wire, &script);
+        shared.calls.lock().unwrap().push(Call { head: head.clone(), body, closed: Arc::clone(&closed) });
+        let goes_on = perform(&mut wire, &head, &script);
         last = Some(closed);
         if !goes_on {
             break;
@@ -961,7 +971,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
 }
 
 /// Performs a script. False where the connection is at its end.
-fn perform(wire: &mut Wire, script: &Script) -> bool {
+fn perform(wire: &mut Wire, head: &Head, script: &Script) -> bool {
     for step in &script.steps {
         match step {
             Step::Send(bytes) => {
@@ -971,6 +981,9 @@ fn perform(wire: &mut Wire, script: &Script) -> bool {
             }
             Step::Wait(time) => std::thread::sleep(*time),
             Step::Gate(gate) => gate.pass(&wire.stop),
+            Step::Drain => {
+                wire.body(head, true);
+            }
             Step::Stall => {
                 while wire.more(Duration::from_secs(60)) {}
                 return false;

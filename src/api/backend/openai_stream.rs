@@ -30,6 +30,17 @@ pub struct Collector {
     done: bool,
 }
 
+/// What one event brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// A part of a choice.
+    pub choice: bool,
+    /// A fragment of a tool call.
+    pub call: bool,
+    /// A finish reason.
+    pub finish: bool,
+}
+
 /// What every chunk repeats: the top-level members of the first one, `choices` and `usage` apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope(pub Vec<(String, String)>);
@@ -71,13 +82,14 @@ pub struct Collected {
 
 impl Collector {
     /// Takes the data of the next event. What follows `[DONE]` is not part of the stream.
-    pub fn take(&mut self, data: &[u8]) -> Result<(), ReplyError> {
+    pub fn take(&mut self, data: &[u8]) -> Result<Seen, ReplyError> {
+        let mut seen = Seen::default();
         if self.done {
-            return Ok(());
+            return Ok(seen);
         }
         if data.trim_ascii() == b"[DONE]" {
             self.done = true;
-            return Ok(());
+            return Ok(seen);
         }
         if let Err(error) = std::str::from_utf8(data) {
             return Err(JsonFault::new(JsonFaultKind::Expected("UTF-8"), error.valid_up_to()).into());
@@ -87,7 +99,7 @@ impl Collector {
         let mut cursor = Cursor::new(data);
         cursor.object(|cursor, member| match &*member.key {
             "choices" if cursor.begins() == Begins::Array => {
-                cursor.array(|cursor| self.chunk_choice(cursor)).map(|_| ())
+                cursor.array(|cursor| self.chunk_choice(cursor, &mut seen)).map(|_| ())
             }
             "usage" => {
                 let range = openai::usage(cursor, &mut self.usage)?;
@@ -111,7 +123,17 @@ impl Collector {
             }
         })?;
         cursor.end()?;
-        if reported { Err(ReplyError::Reported(Reported::read(data))) } else { Ok(()) }
+        if reported { Err(ReplyError::Reported(Reported::read(data))) } else { Ok(seen) }
+    }
+
+    /// The text of every choice so far, by its index.
+    pub fn texts(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.choices.iter().map(|gathered| (gathered.choice.index, gathered.content.said.as_str()))
+    }
+
+    /// What the chunks so far repeat.
+    pub fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
     /// Whether `[DONE]` has come.
@@ -141,16 +163,18 @@ impl Collector {
         Ok(Collected { reply, envelope: self.envelope, usage: self.usage_text })
     }
 
-    fn chunk_choice(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReplyError> {
+    fn chunk_choice(&mut self, cursor: &mut Cursor<'_>, seen: &mut Seen) -> Result<(), ReplyError> {
+        seen.choice = true;
         // `index` may follow `delta`, so it is looked for first; it nearly always stands first.
         let index = index_of(cursor)?.unwrap_or_default();
         let gathered = self.gathered(index, cursor.offset())?;
         cursor.object(|cursor, member| match &*member.key {
             "delta" if cursor.begins() == Begins::Object => {
-                cursor.object(|cursor, member| gathered.delta(cursor, &member.key)).map(|_| ())
+                cursor.object(|cursor, member| gathered.delta(cursor, &member.key, seen)).map(|_| ())
             }
             "finish_reason" => {
                 if let Some(spot) = cursor.string_or_null()? {
+                    seen.finish = true;
                     gathered.choice.finish = Some(Finish::read(&string::decode(cursor.text(), spot)?));
                 }
                 Ok(())
@@ -190,11 +214,12 @@ fn index_of(cursor: &Cursor<'_>) -> Result<Option<u64>, JsonFault> {
 }
 
 impl Gathered {
-    fn delta(&mut self, cursor: &mut Cursor<'_>, key: &str) -> Result<(), ReplyError> {
+    fn delta(&mut self, cursor: &mut Cursor<'_>, key: &str, seen: &mut Seen) -> Result<(), ReplyError> {
         match key {
             "content" => Ok(self.content.add(cursor)?),
             "refusal" => Ok(self.refusal.add(cursor)?),
             "tool_calls" if cursor.begins() == Begins::Array => {
+                seen.call = true;
                 cursor.array(|cursor| self.fragment(cursor)).map(|_| ())
             }
             "reasoning_content" | "reasoning" => {
@@ -291,9 +316,9 @@ mod tests {
     fn collect(pieces: &[&[u8]]) -> Result<Collected, ReplyError> {
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
         for piece in pieces {
-            reader.feed(piece, |data| collector.take(data))?;
+            reader.feed(piece, |data| collector.take(data).map(|_| ()))?;
         }
-        reader.finish(|data| collector.take(data))?;
+        reader.finish(|data| collector.take(data).map(|_| ()))?;
         collector.finish()
     }
 

@@ -144,6 +144,34 @@ pub fn accepted_events(collected: &Collected, slices: &[Option<Range<usize>>], u
     out
 }
 
+/// One event with a piece of text; `first` says that nothing of the choice has gone out yet.
+pub fn text_event(envelope: &Envelope, index: u64, first: bool, text: &str, out: &mut Vec<u8>) {
+    let mut chunks = Chunks::new(envelope);
+    if first {
+        chunks.role(out, index, true);
+    }
+    chunks.text(out, index, "content", text);
+}
+
+/// The events that end a stream whose text has gone out already: each choice's calls and finish reason,
+/// then usage and `[DONE]`. `started` tells of which choices something has gone out; without `calls`, none
+/// go out.
+pub fn closing_events(collected: &Collected, started: impl Fn(u64) -> bool, calls: bool, usage: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let mut chunks = Chunks::new(&collected.envelope);
+    for choice in &collected.reply.choices {
+        if !started(choice.index) {
+            chunks.role(&mut out, choice.index, false);
+        }
+        for (index, call) in choice.tool_calls.iter().enumerate().filter(|_| calls) {
+            chunks.tool_call(&mut out, choice.index, index, call);
+        }
+        chunks.finish(&mut out, choice.index, word(choice));
+    }
+    end(&mut out, &chunks, collected, usage);
+    out
+}
+
 /// The events of a refused answer.
 pub fn refused_events(collected: &Collected, refusal: Refusal<'_>, usage: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
@@ -308,8 +336,8 @@ mod tests {
 
     fn read_back(events: &[u8]) -> Collected {
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-        reader.feed(events, |data| collector.take(data)).unwrap();
-        reader.finish(|data| collector.take(data)).unwrap();
+        reader.feed(events, |data| collector.take(data).map(|_| ())).unwrap();
+        reader.finish(|data| collector.take(data).map(|_| ())).unwrap();
         collector.finish().unwrap()
     }
 

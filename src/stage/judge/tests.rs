@@ -94,8 +94,10 @@ fn the_verdicts_of_the_stream_file() {
         let case: Value = serde_json::from_str(line).unwrap();
         let Some(wanted) = case["expect"].get("verdict") else { continue };
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-        reader.feed(case["given"]["sse"].as_str().unwrap().as_bytes(), |data| collector.take(data)).unwrap();
-        reader.finish(|data| collector.take(data)).unwrap();
+        reader
+            .feed(case["given"]["sse"].as_str().unwrap().as_bytes(), |data| collector.take(data).map(|_| ()))
+            .unwrap();
+        reader.finish(|data| collector.take(data).map(|_| ())).unwrap();
         let reply = collector.finish().unwrap().reply;
         let mut contract = Contract { content: Some(ContentContract::JsonObject), ..Contract::default() };
         contract.tools.push(ToolContract { name: "f".into(), parameters: None, bound: true });

@@ -1,0 +1,190 @@
+//! A stream whose text is bound by nothing while its tool calls are: text goes on as it comes, every tool
+//! call is held until it is whole and judged.
+
+use crate::api::backend::openai_stream::Collector;
+use crate::api::backend::openai_stream::Seen;
+use crate::api::ingress::chat_answer;
+use crate::api::reply::Reply;
+use crate::api::reply::ReplyError;
+use crate::contract::Contract;
+use crate::stage::judge;
+use crate::stage::judge::Verdict;
+use crate::wire::sse;
+use crate::wire::sse::EventReader;
+
+/// A stream under way.
+#[derive(Debug)]
+pub struct Sift {
+    reader: EventReader,
+    collector: Collector,
+    /// Choices of which something has gone on, with the bytes of their text that have.
+    released: Vec<(u64, usize)>,
+    include_usage: bool,
+}
+
+/// How a stream ended: what its calls came to, and the events that end it.
+#[derive(Debug)]
+pub struct Ended {
+    /// The verdict on the whole reply.
+    pub verdict: Verdict,
+    /// The reply.
+    pub reply: Reply,
+    /// The events to send where the verdict lets them go: calls, finish, usage, `[DONE]`.
+    pub events: Vec<u8>,
+    /// The same without the calls, for a refusal.
+    pub without_calls: Vec<u8>,
+}
+
+impl Sift {
+    /// A stream at its start.
+    pub fn new(include_usage: bool) -> Self {
+        Self { reader: EventReader::new(), collector: Collector::default(), released: Vec::new(), include_usage }
+    }
+
+    /// Takes the next piece of the stream and appends to `out` what may go on.
+    pub fn feed(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), ReplyError> {
+        let (collector, released) = (&mut self.collector, &mut self.released);
+        self.reader.feed(piece, |data| event(collector, released, data, out))
+    }
+
+    /// Whether `[DONE]` has come.
+    pub fn is_done(&self) -> bool {
+        self.collector.is_done()
+    }
+
+    /// The stream has ended: judges its calls. Text that was still held goes to `out`.
+    pub fn finish(self, contract: &Contract, out: &mut Vec<u8>) -> Result<Ended, ReplyError> {
+        let (mut collector, mut released) = (self.collector, self.released);
+        self.reader.finish(|data| event(&mut collector, &mut released, data, out))?;
+        let collected = collector.finish()?;
+        let verdict = judge::judge(contract, &collected.reply, &[]);
+        let started = |index: u64| released.iter().any(|(seen, _)| *seen == index);
+        let events = chat_answer::closing_events(&collected, started, true, self.include_usage);
+        let without_calls = chat_answer::closing_events(&collected, started, false, self.include_usage);
+        Ok(Ended { verdict, reply: collected.reply, events, without_calls })
+    }
+}
+
+/// Takes one event: text alone goes on as it is; what comes beside a call or a finish reason goes on as a
+/// chunk of its own, and the rest is held.
+fn event(
+    collector: &mut Collector,
+    released: &mut Vec<(u64, usize)>,
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), ReplyError> {
+    let Seen { choice, call, finish } = collector.take(data)?;
+    let as_it_is = choice && !call && !finish;
+    if as_it_is {
+        // Line ends between the tokens of a chunk would end the event.
+        let line: Vec<u8> = data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
+        sse::event_onto(&line, out);
+    }
+    for (index, text) in collector.texts() {
+        let place = released.iter().position(|(seen, _)| *seen == index);
+        let before = place.and_then(|place| released.get(place)).map_or(0, |(_, bytes)| *bytes);
+        if !as_it_is && before < text.len() {
+            let more = text.get(before..).unwrap_or_default();
+            chat_answer::text_event(collector.envelope(), index, place.is_none(), more, out);
+        }
+        match place.and_then(|place| released.get_mut(place)) {
+            Some((_, bytes)) => *bytes = text.len(),
+            None if as_it_is || !text.is_empty() => released.push((index, text.len())),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contract::ToolContract;
+
+    fn contract() -> Contract {
+        let tools = vec![ToolContract { name: "f".into(), parameters: None, bound: true }];
+        Contract { tools, ..Contract::default() }
+    }
+
+    fn chunk(delta: &str, finish: &str) -> String {
+        format!(
+            "data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{finish}}}]}}\n\n"
+        )
+    }
+
+    fn stream(arguments: &str) -> String {
+        [
+            chunk(r#"{"role":"assistant","content":""}"#, "null"),
+            chunk(r#"{"content":"Let me "}"#, "null"),
+            chunk(r#"{"content":"look.","tool_calls":[{"index":0,"id":"t","type":"function","function":{"name":"f","arguments":""}}]}"#, "null"),
+            chunk(&format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":"{arguments}"}}}}]}}"#), "null"),
+            chunk("{}", "\"tool_calls\""),
+            "data: [DONE]\n\n".to_owned(),
+        ]
+        .concat()
+    }
+
+    fn sifted(pieces: &[&[u8]]) -> (String, Ended) {
+        let mut sift = Sift::new(false);
+        let mut out = Vec::new();
+        for piece in pieces {
+            sift.feed(piece, &mut out).unwrap();
+        }
+        let ended = sift.finish(&contract(), &mut out).unwrap();
+        (String::from_utf8(out).unwrap(), ended)
+    }
+
+    fn read_back(events: &[u8]) -> Reply {
+        let (mut reader, mut collector) = (EventReader::new(), Collector::default());
+        reader.feed(events, |data| collector.take(data).map(|_| ())).unwrap();
+        reader.finish(|data| collector.take(data).map(|_| ())).unwrap();
+        collector.finish().unwrap().reply
+    }
+
+    #[test]
+    fn text_goes_on_and_a_good_call_follows_whole() {
+        let whole = stream(r#"{\"x\":1}"#);
+        let (text, ended) = sifted(&[whole.as_bytes()]);
+        assert!(text.contains("Let me ") && text.contains("look.") && !text.contains("tool_calls"), "{text}");
+        assert!(matches!(ended.verdict, Verdict::Accept(_)));
+        let all = [text.as_bytes(), &ended.events].concat();
+        assert_eq!(read_back(&all), ended.reply);
+        assert_eq!(ended.reply, read_back(whole.as_bytes()));
+    }
+
+    #[test]
+    fn a_bad_call_is_rejected_and_nothing_of_it_has_gone_on() {
+        let (text, ended) = sifted(&[stream(r#"{\"x\":"#).as_bytes()]);
+        assert!(matches!(ended.verdict, Verdict::Reject(_)));
+        assert!(!text.contains("tool_calls") && text.contains("look."));
+    }
+
+    #[test]
+    fn a_choice_that_only_calls_gets_its_role_with_the_call() {
+        let whole = [
+            chunk(r#"{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"t","function":{"name":"f","arguments":"{}"}}]}"#, "null"),
+            chunk("{}", "\"tool_calls\""),
+        ]
+        .concat();
+        let (text, ended) = sifted(&[whole.as_bytes()]);
+        assert_eq!(text, "");
+        assert!(String::from_utf8(ended.events).unwrap().contains(r#""role":"assistant""#));
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_into_reads_gives_the_same(cuts in prop::collection::vec(0usize..700, 0..6)) {
+            let whole = stream(r#"{\"x\":\"é\"}"#);
+            let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= whole.len()).collect();
+            cuts.extend([0, whole.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &whole.as_bytes()[pair[0]..pair[1]]).collect();
+            let (text, ended) = sifted(&pieces);
+            let (expected, whole_ended) = sifted(&[whole.as_bytes()]);
+            prop_assert_eq!(text, expected);
+            prop_assert_eq!(ended.events, whole_ended.events);
+        }
+    }
+}
