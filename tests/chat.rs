@@ -960,36 +960,151 @@ fn a_refusal_in_a_stream_stays_a_refusal() {
     }
 }
 
-#[test]
-fn streamed_tool_calls_are_judged_and_come_one_chunk_a_call() {
-    let upstream = Upstream::good();
-    let gateway = Setup::of(&upstream).start();
+/// A streamed request with one strict tool `f`, and what else is said.
+fn strict_tool(more: &str) -> String {
+    request(&format!(
+        r#""stream":true,"tools":[{{"type":"function","function":{{"name":"f","strict":true,"parameters":{{"type":"object","required":["q"]}}}}}}]{more}"#
+    ))
+}
+
+/// The events of a stream that says `text` and then calls `f` twice, in interleaved fragments.
+fn calls_after(text: &str, second: &str) -> Vec<String> {
     let fragment = |index: u64, head: &str, arguments: &str| {
         chunk(&format!(r#"{{"tool_calls":[{{"index":{index},{head}"function":{{{arguments}}}}}]}}"#), "null")
     };
-    let calls = |second: &str| {
-        [
-            chunk(r#"{"role":"assistant","content":null}"#, "null"),
-            fragment(0, r#""id":"a","type":"function","#, r#""name":"f","arguments":"{\"q\"""#),
-            fragment(1, r#""id":"b","type":"function","#, r#""name":"f","arguments":"""#),
-            fragment(0, "", r#""arguments":":\"x\"}""#),
-            fragment(1, "", &format!(r#""arguments":{}"#, quoted(second))),
-            chunk("{}", "\"tool_calls\""),
-            "data: [DONE]\n\n".to_owned(),
-        ]
-    };
-    let tools = r#""stream":true,"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","required":["q"]}}}]"#;
-    upstream.next(Script::streams(&calls(r#"{"q":2}"#)));
-    let answer = gateway.chat(&request(tools));
-    assert_eq!((answer.status(), answer.outcome()), (200, "accepted"), "{answer}");
-    let chunks: Vec<Value> = answer.events().iter().filter_map(|data| serde_json::from_str(data).ok()).collect();
-    let sent: Vec<Value> =
-        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"].get("tool_calls").cloned()).collect();
-    let call = |index: u64, id: &str, arguments: &str| json!([{"index": index, "id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}]);
-    assert_eq!(sent, [call(0, "a", r#"{"q":"x"}"#), call(1, "b", r#"{"q":2}"#)], "{answer}");
-    assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
-    upstream.next(Script::streams(&calls("{}")));
-    gateway.chat(&request(tools)).assert_error(422, "contract_violation", "tool_violation");
+    vec![
+        chunk(r#"{"role":"assistant","content":null}"#, "null"),
+        chunk(&format!(r#"{{"content":{}}}"#, quoted(text)), "null"),
+        fragment(0, r#""id":"a","type":"function","#, r#""name":"f","arguments":"{\"q\"""#),
+        fragment(1, r#""id":"b","type":"function","#, r#""name":"f","arguments":"""#),
+        fragment(0, "", r#""arguments":":\"x\"}""#),
+        fragment(1, "", &format!(r#""arguments":{}"#, quoted(second))),
+        chunk("{}", "\"tool_calls\""),
+        "data: [DONE]\n\n".to_owned(),
+    ]
+}
+
+/// The chunks of a stream, `[DONE]` left out.
+#[track_caller]
+fn chunks_of(answer: &Answer) -> Vec<Value> {
+    answer.events().iter().filter_map(|data| serde_json::from_str(data).ok()).collect()
+}
+
+#[test]
+fn streamed_tool_calls_are_judged_and_come_one_chunk_a_call() {
+    let upstream = Upstream::good();
+    let held = Setup::of(&upstream).audited().start(); // the record comes first, so everything is held
+    let sifted = Setup::of(&upstream).start();
+    let forced = r#","tool_choice":{"type":"function","function":{"name":"f"}}"#;
+    for (gateway, more) in [(&held, ""), (&sifted, ""), (&sifted, forced)] {
+        upstream.next(Script::streams(&calls_after("Let me look.", r#"{"q":2}"#)));
+        let answer = gateway.chat(&strict_tool(more));
+        assert_eq!((answer.status(), answer.complete), (200, true), "{answer}");
+        assert_event_stream(&answer.head);
+        let chunks = chunks_of(&answer);
+        let deltas = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+        let sent: Vec<Value> = deltas.filter_map(|delta| delta.get("tool_calls").cloned()).collect();
+        let call = |index: u64, id: &str, arguments: &str| json!([{"index": index, "id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}]);
+        assert_eq!(sent, [call(0, "a", r#"{"q":"x"}"#), call(1, "b", r#"{"q":2}"#)], "{answer}");
+        assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+        assert_eq!((answer.events().last().unwrap().as_str(), streamed(&answer).as_str()), ("[DONE]", "Let me look."));
+    }
+    for (gateway, more) in [(&held, ""), (&sifted, forced)] {
+        upstream.next(Script::streams(&calls_after("Let me look.", "{}")));
+        gateway.chat(&strict_tool(more)).assert_error(422, "contract_violation", "tool_violation");
+    }
+}
+
+/// http.md: "Tools that no contract binds: text streams as it comes", and with bound ones only the calls are held.
+#[test]
+fn text_streams_past_tool_calls_that_are_held() {
+    let gate = Gate::default();
+    let events = calls_after("Let me look.", r#"{"q":2}"#);
+    let script = events[..4].iter().fold(Script::stream(), |script, event| script.chunk(event)).gate(&gate);
+    let upstream = Upstream::that(events[4..].iter().fold(script, |script, event| script.chunk(event)).end());
+    let gateway = Setup::of(&upstream).line("audit: {path: audit.jsonl, required: false}").start();
+    let mut client = gateway.begin_chat(&strict_tool(""));
+    let head = client.head();
+    assert_eq!(head.status(), 200, "{head:?}");
+    let mut come = String::new();
+    while !come.contains("Let me look.") {
+        come.push_str(&text(&client.chunk().expect("the text comes before the upstream has finished")));
+    }
+    assert!(!client.hears_within(Duration::from_millis(100)) && !come.contains("tool_calls"), "{come}");
+    gate.open();
+    let rest = client.rest(head, false);
+    assert!(rest.complete && rest.text().contains("tool_calls"), "{rest}");
+    let line = &gateway.audit(1)[0];
+    assert_eq!((&line["outcome"], &line["status"]), (&json!("accepted"), &json!(200)), "{line}");
+}
+
+#[test]
+fn a_bad_call_ends_a_stream_of_text_with_an_error_and_never_gets_out() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).line("audit: {path: audit.jsonl, required: false}").start();
+    let unfinished = &calls_after("Let me look.", r#"{"q":"MARK"}"#)[..6];
+    let unknown: Vec<String> =
+        calls_after("Let me look.", r#"{"q":"MARK"}"#).iter().map(|event| event.replace(r#""f""#, r#""rm""#)).collect();
+    let table = [
+        (
+            "broken parameters",
+            Script::streams(&calls_after("Let me look.", r#"{"MARK":1}"#)),
+            "tool_violation",
+            "rejected",
+        ),
+        ("no JSON", Script::streams(&calls_after("Let me look.", "MARK")), "tool_violation", "rejected"),
+        ("an unknown tool", Script::streams(&unknown), "tool_violation", "rejected"),
+        ("no finish reason", Script::streams(unfinished), "upstream_protocol", "failed"),
+        (
+            "cut off",
+            unfinished.iter().fold(Script::stream(), |script, event| script.chunk(event)).close(),
+            "upstream_protocol",
+            "failed",
+        ),
+        (
+            "an error event",
+            Script::streams(
+                &[&unfinished[..5], &["data: {\"error\":{\"message\":\"busy\",\"code\":\"busy\"}}\n\n".to_owned()]]
+                    .concat(),
+            ),
+            "busy",
+            "failed",
+        ),
+    ];
+    for (index, (what, script, code, outcome)) in table.into_iter().enumerate() {
+        upstream.next(script);
+        let answer = gateway.chat(&strict_tool(""));
+        assert_eq!((answer.status(), answer.complete), (200, true), "{what}: {answer}");
+        let chunks = chunks_of(&answer);
+        assert_eq!(chunks.last().unwrap()["error"]["code"], code, "{what}: {answer}");
+        assert!(!answer.text().contains("MARK") && !answer.text().contains("\"tool_calls\""), "{what}: {answer}");
+        assert!(!answer.text().contains("[DONE]"), "{what}: a failed stream must not look ended: {answer}");
+        assert_eq!(gateway.audit(index + 1)[index]["outcome"], outcome, "{what}");
+    }
+}
+
+/// Side channels of a judged answer never carry what the gate would have stopped, in a stream neither.
+#[test]
+fn no_call_gets_past_in_a_side_channel_of_a_stream() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).start();
+    for delta in [
+        r#"{"function_call":{"name":"rm","arguments":"MARK"}}"#,
+        r#"{"content":"x","function_call":{"name":"rm","arguments":"MARK"}}"#,
+        r#"{"content":"x","audio":{"transcript":"MARK"}}"#,
+    ] {
+        for body in [strict_tool(""), judged_stream()] {
+            let events = [
+                chunk(r#"{"role":"assistant","content":""}"#, "null"),
+                chunk(delta, "null"),
+                chunk("{}", "\"stop\""),
+                "data: [DONE]\n\n".to_owned(),
+            ];
+            upstream.next(Script::streams(&events));
+            let answer = gateway.chat(&body);
+            assert!(!answer.text().contains("MARK"), "{delta}: {answer}");
+        }
+    }
 }
 
 /// A gateway that keeps held streams alive after a tenth of a second, and an upstream that waits at a gate

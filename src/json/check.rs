@@ -29,7 +29,12 @@ pub fn strict(text: &str) -> Result<(), JsonFault> {
 
 /// Returns where the value that starts at `start` ends, after checking its grammar and depth alone.
 pub fn skip(text: &[u8], start: usize) -> Result<usize, JsonFault> {
-    Machine::<false>::new(text).value(start)
+    match text.get(start) {
+        // Most values that are skipped are no containers, and need none of the machine.
+        Some(b'"') => string::spot(text, start).map(|spot| spot.after()),
+        Some(b'n') if text.get(start..).is_some_and(|rest| rest.starts_with(b"null")) => Ok(start + 4),
+        _ => Machine::<false>::new(text).value(start),
+    }
 }
 
 /// How many containers are open at once in `text`, at the most. Meant for text that is known to be JSON.
@@ -54,6 +59,7 @@ pub fn depth(text: &[u8]) -> usize {
 }
 
 /// The first byte from `at` on that is no JSON white space.
+#[inline]
 pub fn white(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\t' | b'\r') = text.get(at) {
         at += 1;
@@ -65,16 +71,17 @@ struct Machine<'a, const STRICT: bool> {
     text: &'a [u8],
     /// Keys of all open objects, innermost last; used when `STRICT`.
     keys: Vec<Spot>,
-    /// For each open container, where its keys begin in `keys`.
+    /// For each open container, where its keys begin in `keys`; [`ARRAY`] for one that has none.
     marks: [u32; DEPTH_MAX],
-    /// For each open container, whether it is an object.
-    objects: u128,
     depth: usize,
 }
 
+/// What stands for an array among the open containers.
+const ARRAY: u32 = u32::MAX;
+
 impl<'a, const STRICT: bool> Machine<'a, STRICT> {
     fn new(text: &'a [u8]) -> Self {
-        Self { text, keys: Vec::new(), marks: [0; DEPTH_MAX], objects: 0, depth: 0 }
+        Self { text, keys: Vec::new(), marks: [ARRAY; DEPTH_MAX], depth: 0 }
     }
 
     fn value(mut self, start: usize) -> Result<usize, JsonFault> {
@@ -143,30 +150,29 @@ impl<'a, const STRICT: bool> Machine<'a, STRICT> {
         }
     }
 
+    /// Whether the innermost open container is an object.
     fn in_object(&self) -> bool {
-        self.depth > 0 && (self.objects >> (self.depth - 1)) & 1 == 1
+        self.depth.checked_sub(1).and_then(|last| self.marks.get(last)).is_some_and(|mark| *mark != ARRAY)
     }
 
     fn open(&mut self, at: usize, object: bool) -> Result<(), JsonFault> {
         let Some(mark) = self.marks.get_mut(self.depth) else {
             return Err(JsonFault::new(Kind::TooDeep, at));
         };
-        *mark = self.keys.len() as u32;
-        let bit = 1u128 << self.depth;
-        self.objects = if object { self.objects | bit } else { self.objects & !bit };
+        *mark = if object { self.keys.len() as u32 } else { ARRAY };
         self.depth += 1;
         Ok(())
     }
 
+    /// Closes the innermost container at its closer; returns where the text goes on.
     fn close(&mut self, at: usize) -> Result<usize, JsonFault> {
         self.depth -= 1;
-        if STRICT && (self.objects >> self.depth) & 1 == 1 {
-            let mark = self.marks.get(self.depth).copied().unwrap_or_default() as usize;
-            let keys = self.keys.get(mark..).unwrap_or_default();
+        if STRICT && let Some(mark) = self.marks.get(self.depth).copied().filter(|mark| *mark != ARRAY) {
+            let keys = self.keys.get(mark as usize..).unwrap_or_default();
             if let Some((key, at)) = duplicate(self.text, keys) {
                 return Err(JsonFault::new(Kind::DuplicateKey(key), at));
             }
-            self.keys.truncate(mark);
+            self.keys.truncate(mark as usize);
         }
         Ok(at + 1)
     }
@@ -270,8 +276,9 @@ pub(super) fn duplicate(text: &[u8], keys: &[Spot]) -> Option<(String, usize)> {
     }
     if keys.len() <= PAIRWISE_MAX && keys.iter().all(|key| !key.escaped) {
         for (i, later) in keys.iter().enumerate().skip(1) {
-            let raw = later.raw(text);
-            if keys.iter().take(i).any(|earlier| earlier.raw(text) == raw) {
+            let (raw, length) = (later.raw(text), later.close - later.open);
+            // The length first: it tells nearly all keys apart, and needs no look at the text.
+            if keys.iter().take(i).any(|earlier| earlier.close - earlier.open == length && earlier.raw(text) == raw) {
                 return Some(named(later));
             }
         }

@@ -15,6 +15,8 @@ use super::string::{self, Spot};
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     text: &'a [u8],
+    /// The same text, where it is known to be UTF-8; otherwise nothing.
+    said: &'a str,
     at: usize,
 }
 
@@ -50,7 +52,12 @@ impl<'a> Cursor<'a> {
 
     /// A cursor at byte `at` of `text`.
     pub fn at(text: &'a [u8], at: usize) -> Self {
-        Self { text, at: check::white(text, at) }
+        Self { text, said: "", at: check::white(text, at) }
+    }
+
+    /// A cursor at the start of text that is known to be UTF-8: no key need be looked at again for that.
+    pub fn of(said: &'a str) -> Self {
+        Self { said, ..Self::new(said.as_bytes()) }
     }
 
     /// What the next value is.
@@ -77,10 +84,7 @@ impl<'a> Cursor<'a> {
     /// Passes over one value; returns where it stands.
     pub fn skip(&mut self) -> Result<Range<usize>, JsonFault> {
         let start = self.at;
-        let end = match self.text.get(start) {
-            Some(b'"') => string::spot(self.text, start)?.after(),
-            _ => check::skip(self.text, start)?,
-        };
+        let end = check::skip(self.text, start)?;
         self.at = check::white(self.text, end);
         Ok(start..end)
     }
@@ -144,7 +148,10 @@ impl<'a> Cursor<'a> {
                 let key_at = self.at;
                 let spot = self.key()?;
                 keys.push(spot);
-                let key = string::decode(self.text, spot)?;
+                let key = match self.said.get(spot.inside()) {
+                    Some(key) if !spot.escaped => Cow::Borrowed(key),
+                    _ => string::decode(self.text, spot)?,
+                };
                 each(self, Member { key, key_at })?;
                 match self.text.get(self.at) {
                     Some(b',') => self.at = check::white(self.text, self.at + 1),

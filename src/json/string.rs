@@ -37,25 +37,28 @@ impl Spot {
 }
 
 /// Finds the end of the string whose opening quote stands at `open`, checking its escapes.
+#[inline]
 pub fn spot(text: &[u8], open: usize) -> Result<Spot, JsonFault> {
-    let mut at = open + 1;
-    let mut escaped = false;
+    let close = special(text, open + 1);
+    if text.get(close) == Some(&b'"') {
+        return Ok(Spot { open, close, escaped: false });
+    }
+    past_escapes(text, open, close)
+}
+
+/// The same from `at` on, where the first byte stands that needs a closer look.
+fn past_escapes(text: &[u8], open: usize, mut at: usize) -> Result<Spot, JsonFault> {
     loop {
+        at = match (text.get(at), text.get(at + 1)) {
+            (Some(b'"'), _) => return Ok(Spot { open, close: at, escaped: true }),
+            (Some(b'\\'), Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')) => at + 2,
+            (Some(b'\\'), Some(b'u')) => hex_end(text, at)?,
+            (Some(b'\\'), Some(_)) => return Err(JsonFault::new(Kind::BadEscape, at)),
+            (Some(b'\\'), None) => return Err(JsonFault::new(Kind::Ends("the end of a string"), at + 1)),
+            (Some(_), _) => return Err(JsonFault::new(Kind::ControlCharacter, at)),
+            (None, _) => return Err(JsonFault::new(Kind::Ends("the end of a string"), at)),
+        };
         at = special(text, at);
-        match text.get(at) {
-            Some(b'"') => return Ok(Spot { open, close: at, escaped }),
-            Some(b'\\') => {
-                escaped = true;
-                at = match text.get(at + 1) {
-                    Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => at + 2,
-                    Some(b'u') => hex_end(text, at)?,
-                    Some(_) => return Err(JsonFault::new(Kind::BadEscape, at)),
-                    None => return Err(JsonFault::new(Kind::Ends("the end of a string"), at + 1)),
-                };
-            }
-            Some(_) => return Err(JsonFault::new(Kind::ControlCharacter, at)),
-            None => return Err(JsonFault::new(Kind::Ends("the end of a string"), at)),
-        }
     }
 }
 
@@ -71,6 +74,7 @@ fn hex_end(text: &[u8], backslash: usize) -> Result<usize, JsonFault> {
 }
 
 /// The first byte from `at` on that is a quote, a backslash or a control character; eight at a time.
+#[inline]
 fn special(text: &[u8], mut at: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;

@@ -91,12 +91,11 @@ impl Collector {
             self.done = true;
             return Ok(seen);
         }
-        if let Err(error) = std::str::from_utf8(data) {
-            return Err(JsonFault::new(JsonFaultKind::Expected("UTF-8"), error.valid_up_to()).into());
-        }
+        let said = std::str::from_utf8(data)
+            .map_err(|error| JsonFault::new(JsonFaultKind::Expected("UTF-8"), error.valid_up_to()))?;
         let first = self.envelope.0.is_empty();
         let mut reported = false;
-        let mut cursor = Cursor::new(data);
+        let mut cursor = Cursor::of(said);
         cursor.object(|cursor, member| match &*member.key {
             "choices" if cursor.begins() == Begins::Array => {
                 cursor.array(|cursor| self.chunk_choice(cursor, &mut seen)).map(|_| ())
