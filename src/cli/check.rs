@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let verdict = judge::judge(&contract, &reply, &Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags);
     let accepted = matches!(verdict, Verdict::Accept(_));
     match arguments.format {
-        Format::Json => println!("{:#}", as_json(&verdict, &text)),
+        Format::Json => say!("{:#}", as_json(&verdict, &text)),
         Format::Text => {
             let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
             let name = if arguments.answer == Path::new("-") {
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             } else {
                 arguments.answer.display().to_string()
             };
-            print!("{}", text::verdict(&verdict, &name, &text, colour));
+            say_on!("{}", text::verdict(&verdict, &name, &text, colour));
         }
     }
     Ok(if accepted { ExitCode::SUCCESS } else { ExitCode::from(1) })

@@ -17,6 +17,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "portcullis", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "portcullis", &mut script);
+    say_on!("{}", String::from_utf8_lossy(&script));
     Ok(ExitCode::SUCCESS)
 }

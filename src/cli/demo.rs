@@ -80,6 +80,7 @@ const SCENES: &[Scene] = &[
     Scene { behaviour: "truncated", how: How::Whole, point: "a cut answer is told apart from a wrong one" },
     Scene { behaviour: "prose", how: How::Stream, point: "a stream without data is an error before its first byte" },
     Scene { behaviour: "refusal", how: How::Whole, point: "a refusal stays a refusal: SDKs show `message.refusal`" },
+    Scene { behaviour: "filtered", how: How::Whole, point: "what the provider's filter cut is not data" },
     Scene { behaviour: "empty", how: How::Whole, point: "nothing at all is the backend's failure, not a parse error" },
     Scene { behaviour: "overloaded", how: How::Whole, point: "an error inside a 200 becomes a real status" },
     Scene { behaviour: "wrong_type", how: How::Tool, point: "a forced tool call is judged like any answer" },
@@ -89,7 +90,7 @@ const SCENES: &[Scene] = &[
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.list {
         for (name, what) in BEHAVIOURS {
-            println!("demo/{name:<14} {what}");
+            say!("demo/{name:<14} {what}");
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -145,10 +146,10 @@ impl Upstream for Tap {
 
 async fn scenes(address: &str, said: &Mutex<Bytes>, paint: &Paint) -> anyhow::Result<()> {
     let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-    println!("{}", paint.bold("Portcullis: what the model said, and what the caller got"));
-    println!("A gateway on http://{address}, a scripted model behind it, real sockets in between.");
-    println!("Every request below asks for this schema, unless it says otherwise:\n");
-    println!("  {}\n", paint.dim(&schema().to_string()));
+    say!("{}", paint.bold("Portcullis: what the model said, and what the caller got"));
+    say!("A gateway on http://{address}, a scripted model behind it, real sockets in between.");
+    say!("Every request below asks for this schema, unless it says otherwise:\n");
+    say!("  {}\n", paint.dim(&schema().to_string()));
     let mut counts: Vec<(String, usize)> = Vec::new();
     for (index, scene) in SCENES.iter().enumerate() {
         let got =
@@ -161,27 +162,21 @@ async fn scenes(address: &str, said: &Mutex<Bytes>, paint: &Paint) -> anyhow::Re
             How::Tool => "a forced tool with that schema",
         };
         let title = format!("{:>2}  demo/{}", index + 1, scene.behaviour);
-        println!("{}  {}", paint.bold(&title), paint.dim(&format!("{how} · {}", scene.point)));
+        say!("{}  {}", paint.bold(&title), paint.dim(&format!("{how} · {}", scene.point)));
         let outcome = got.outcome.clone();
-        print!("{}", beside(&model_text(&model, scene.how == How::Stream), &got, paint));
-        println!();
+        say_on!("{}", beside(&model_text(&model, scene.how == How::Stream), &got, paint));
+        say!();
         match counts.iter_mut().find(|(name, _)| *name == outcome) {
             Some((_, count)) => *count += 1,
             None => counts.push((outcome, 1)),
         }
     }
     let counts: Vec<String> = counts.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
-    println!(
-        "{} requests: {}. No answer that breaks its schema reached the caller.\n",
-        SCENES.len(),
-        counts.join(", ")
-    );
-    println!("{}", paint.bold("Now with your own client:"));
-    println!(
-        "  portcullis serve                                     # the same scripted model, on http://127.0.0.1:8787"
-    );
-    println!("  OPENAI_API_KEY=... portcullis serve                  # and OpenAI behind it");
-    println!("  client = OpenAI(base_url=\"http://127.0.0.1:8787/v1\", api_key=\"any\")");
+    say!("{} requests: {}. No answer that breaks its schema reached the caller.\n", SCENES.len(), counts.join(", "));
+    say!("{}", paint.bold("Now with your own client:"));
+    say!("  portcullis serve                                     # the same scripted model, on http://127.0.0.1:8787");
+    say!("  OPENAI_API_KEY=... portcullis serve                  # and OpenAI behind it");
+    say!("  client = OpenAI(base_url=\"http://127.0.0.1:8787/v1\", api_key=\"any\")");
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let asked = runtime.block_on(async { tokio::time::timeout(PATIENCE, ask(&arguments.url)).await });
     match asked {
         Ok(Ok(())) => {
-            println!("ready");
+            say!("ready");
             Ok(ExitCode::SUCCESS)
         }
         Ok(Err(error)) => Err(Failure::Outside(error)),

@@ -1,6 +1,17 @@
 //! The commands, one file each. Exit codes: 0 good; 1 judged and not accepted; 2 wrong usage or invalid
 //! input; 3 something outside failed.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // what a command has to say, it says here
+#![allow(clippy::print_stderr)] // errors are said on standard error, here alone
+
+/// Prints a line of what a command has to say. A reader that has gone wants no more, and is no fault.
+macro_rules! say {
+    () => { crate::cli::print("\n") };
+    ($($text:tt)*) => { crate::cli::print(&format!("{}\n", format_args!($($text)*))) };
+}
+
+/// The same without ending the line.
+macro_rules! say_on {
+    ($($text:tt)*) => { crate::cli::print(&format!($($text)*)) };
+}
 
 mod check;
 mod completions;
@@ -99,6 +110,11 @@ impl Failure {
     fn outside(error: impl Into<anyhow::Error>) -> Self {
         Self::Outside(error.into())
     }
+}
+
+/// Prints to standard output.
+fn print(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes()); // the reader may have gone
 }
 
 /// Runs one command and gives its exit code.

@@ -23,7 +23,7 @@ enum Of {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match arguments.of {
-        Of::Config => println!("{:#}", config::schema()),
+        Of::Config => say!("{:#}", config::schema()),
     }
     Ok(ExitCode::SUCCESS)
 }

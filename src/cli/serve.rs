@@ -41,9 +41,9 @@ async fn serve(configuration: Configuration, source: &str) -> Result<ExitCode, F
     let (ending, at_once) = (CancellationToken::new(), CancellationToken::new());
     // Signals are caught before anyone is told that the gateway listens.
     let signals = Signals::catch().map_err(Failure::outside)?;
-    println!("configured by {source}");
-    println!("listening on http://{main}");
-    println!("admin on http://{admin}");
+    say!("configured by {source}");
+    say!("listening on http://{main}");
+    say!("admin on http://{admin}");
     let serving = listeners.serve(server, ending.clone(), at_once.clone(), drain);
     tokio::select! {
         () = serving => {}

@@ -12,9 +12,9 @@ pub(super) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     // What only shows when connections are set up shows here too.
     Backends::new(&configuration.catalog).map_err(Failure::outside)?;
     for warning in &configuration.warnings {
-        println!("warning: {warning}");
+        say!("warning: {warning}");
     }
     let aliases = configuration.catalog.aliases.len() + usize::from(configuration.catalog.fallback.is_some());
-    println!("{source} is valid: {aliases} model aliases");
+    say!("{source} is valid: {aliases} model aliases");
     Ok(ExitCode::SUCCESS)
 }

@@ -14,7 +14,6 @@ use crate::digest::Digest;
 use crate::extraction::Admits;
 use crate::json::JsonFault;
 use crate::json::check;
-use crate::json::fault;
 use crate::json::path::Path;
 use crate::json::path::Segment;
 use crate::json::string;
@@ -214,7 +213,12 @@ fn validator(schema: &Value) -> Result<Validator<OnTape>, SchemaError> {
 
 fn invalid(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
     let path = path_in(schema, error.instance_path().as_str());
-    SchemaError::Invalid { path, message: fault::shown(&error.to_string()) }
+    let types = "expected `array`, `boolean`, `integer`, `null`, `number`, `object`, `string`, or a list of them";
+    let message = match path.segments().last() {
+        Some(Segment::Key(key)) if key == "type" => format!("{types}; found {}", message::value(error.instance())),
+        _ => message::of(error),
+    };
+    SchemaError::Invalid { path, message }
 }
 
 /// Whether any pattern of the schema has a look-around or a back-reference, which the linear engine refuses.

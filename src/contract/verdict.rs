@@ -48,6 +48,18 @@ impl Violations {
         Some(all)
     }
 
+    /// The violations that `named` makes of what was found. Beyond [`LISTED_MAX`] they are counted without
+    /// being made: a place and a message each cost work.
+    pub fn counted<T>(found: impl IntoIterator<Item = T>, mut named: impl FnMut(T) -> Violation) -> Option<Self> {
+        let mut found = found.into_iter();
+        let mut all = Self::one(named(found.next()?));
+        for one in found.by_ref().take(LISTED_MAX - 1) {
+            all.push(named(one));
+        }
+        all.total += found.count();
+        Some(all)
+    }
+
     /// Adds one; beyond [`LISTED_MAX`] it is only counted.
     pub fn push(&mut self, violation: Violation) {
         self.total += 1;

@@ -24,6 +24,7 @@ use crate::catalog::Backend;
 use crate::catalog::Credentials;
 use crate::exchange::Gateway;
 use crate::exchange::Incoming;
+use crate::exchange::deadline::InTime;
 use crate::exchange::sifted::Sifted;
 use crate::record::Outcome;
 use crate::record::Record;
@@ -56,7 +57,7 @@ use crate::wire::sse::EventReader;
 /// Bytes of a backend's error body that are read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 /// Answers above this size are judged on a thread that may take its time.
-const INLINE_BYTES: usize = 256 << 10;
+const INLINE_BYTES: usize = 32 << 10;
 
 /// One exchange with all that its attempts need.
 pub(super) struct Attempts<'a, U> {
@@ -154,7 +155,8 @@ impl<U: Upstream> Attempts<'_, U> {
             record.upstream += started.elapsed();
             *waited = false;
             let headers = headers::inbound(&reply.headers, backend, reading);
-            return Ok(Ended::Relay { status: reply.status, headers, body: reply.body });
+            let body = self.in_time(backend, reply.body);
+            return Ok(Ended::Relay { status: reply.status, headers, body });
         }
         let inbound = headers::inbound(&reply.headers, backend, reading);
         if self.delivery == Delivery::Sift && is_plain_events(&reply.headers) {
@@ -162,16 +164,22 @@ impl<U: Upstream> Attempts<'_, U> {
             *waited = false;
             return self.sift(target, reply, inbound);
         }
-        let (came, _share) = self.collect(backend, reply).await?;
+        let (came, share) = self.collect(backend, reply).await?;
         record.upstream += started.elapsed();
         *waited = false;
         let mut ended = self.judged(target, came, record).await?;
         if let Ended::Answer(answer) = &mut ended {
+            answer.held = Some(share);
             let mut headers = inbound;
             headers.extend(std::mem::take(&mut answer.headers));
             answer.headers = headers;
         }
         Ok(ended)
+    }
+
+    /// A body that goes out as it comes, and must end by the exchange's deadline.
+    fn in_time(&self, backend: &Backend, body: UpstreamBody) -> UpstreamBody {
+        Box::pin(InTime::new(body, backend.name.clone(), self.deadline))
     }
 
     /// A stream of which only the tool calls are held. No other target is asked once it has begun.
@@ -181,7 +189,8 @@ impl<U: Upstream> Attempts<'_, U> {
         let (contract, backend) = (self.plan.contract.clone(), Arc::clone(&target.target.backend));
         let max = self.gateway.settings.listen.limits.response;
         headers.extend(answer::event_headers());
-        let stream = Box::new(Sifted::new(reply.body, sift, contract, backend, held, max));
+        let stream =
+            Box::new(Sifted::new(self.in_time(&target.target.backend, reply.body), sift, contract, backend, held, max));
         Ok(Ended::Sift { headers, stream })
     }
 
@@ -209,8 +218,7 @@ impl<U: Upstream> Attempts<'_, U> {
         let max = self.gateway.settings.listen.limits.response;
         let share = self.gateway.held.take(0).map_err(|_| overloaded())?;
         let mut hold = Hold { share, taken: 0, max, backend };
-        let kind = reply.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let events = kind.starts_with("text/event-stream");
+        let events = headers::is_event_stream(&reply.headers);
         let coding = reply
             .headers
             .get(header::CONTENT_ENCODING)
@@ -296,11 +304,8 @@ impl<U: Upstream> Attempts<'_, U> {
 
 /// Whether these are the headers of an event stream that can be read as it comes.
 fn is_plain_events(headers: &HeaderMap) -> bool {
-    let is = |name: header::HeaderName, wanted: &[u8]| {
-        headers.get(name).is_some_and(|value| value.as_bytes().starts_with(wanted))
-    };
-    is(header::CONTENT_TYPE, b"text/event-stream")
-        && (!headers.contains_key(header::CONTENT_ENCODING) || is(header::CONTENT_ENCODING, b"identity"))
+    let coding = headers.get(header::CONTENT_ENCODING).map_or(&b"identity"[..], HeaderValue::as_bytes);
+    headers::is_event_stream(headers) && coding.eq_ignore_ascii_case(b"identity")
 }
 
 /// What a backend failed to do, as the verdict found it.

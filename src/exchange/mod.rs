@@ -2,6 +2,7 @@
 //! happens here, in this order.
 
 pub mod attempt;
+pub mod deadline;
 pub mod schemas;
 pub mod sifted;
 
@@ -141,8 +142,11 @@ pub async fn prepare<U: Upstream>(
 ) -> Result<Prepared, Box<Fault>> {
     let request = ChatRequest::read(incoming.body.clone()).map_err(denied)?;
     record.stream = request.stream;
-    let named = incoming.headers.get("x-portcullis-policy").and_then(|value| value.to_str().ok());
-    own(&request, named, record)?;
+    let named =
+        incoming.headers.get_all("x-portcullis-policy").iter().map(|names| String::from_utf8_lossy(names.as_bytes()));
+    let named: Vec<String> =
+        named.flat_map(|names| names.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>()).collect();
+    own(&request, &named, record)?;
     let alias = plan::alias(&gateway.catalog, &request.model).map_err(|error| {
         Box::new(Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", error.to_string()).about(Some("model")))
     })?;
@@ -176,12 +180,11 @@ fn denied(error: RequestError) -> Box<Fault> {
 }
 
 /// What the caller asked of the gateway itself. This version has no policies, so none can be named.
-fn own(request: &ChatRequest, named: Option<&str>, record: &mut Record) -> Result<(), Box<Fault>> {
+fn own(request: &ChatRequest, named: &[String], record: &mut Record) -> Result<(), Box<Fault>> {
     let deny = |code: Code, param: &str, message: String| {
         Err(Box::new(Fault::new(code, Outcome::Denied, "plan", message).about(Some(param))))
     };
-    let by_header = named.into_iter().flat_map(|names| names.split(',')).map(str::trim).find(|name| !name.is_empty());
-    if let Some(name) = by_header {
+    if let Some(name) = named.iter().find(|name| !name.is_empty()) {
         return deny(Code::PolicyNotFound, "x-portcullis-policy", format!("no policy is called `{}`", shown(name)));
     }
     let Some((_, own)) = &request.own else { return Ok(()) };

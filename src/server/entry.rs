@@ -10,6 +10,7 @@ use crate::audit::AuditError;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::server::Server;
+use crate::stage::admit::Share;
 use crate::telemetry;
 
 /// A record that will be made, whatever happens.
@@ -19,12 +20,19 @@ pub struct Entry<U> {
     server: Arc<Server<U>>,
     started: Instant,
     open: bool,
+    /// The exchange's place among those under way: held until its answer is out.
+    _place: Option<Share>,
 }
 
 impl<U> Entry<U> {
     /// Opens the record of a request whose head has arrived.
     pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Self {
-        Self { record, server, started, open: true }
+        Self { record, server, started, open: true, _place: None }
+    }
+
+    /// Keeps the exchange's place among those under way until the entry goes.
+    pub fn keep(&mut self, place: Share) {
+        self._place = Some(place);
     }
 
     /// Closes it before the answer goes out. Fails where the audit record is required and cannot be written.
@@ -55,6 +63,9 @@ impl<U> Entry<U> {
 
     /// Closes it when the last byte of a relayed answer is out, or the caller has gone: nobody waits.
     pub fn close_now(&mut self) {
+        if !self.open {
+            return;
+        }
         self.record.total = self.started.elapsed();
         self.open = false;
         if let Some(audit) = &self.server.audit

@@ -1,6 +1,8 @@
 //! HTTP on the main listener: hyper's requests in, hyper's responses out, an exchange in between.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::pin::pin;
@@ -42,6 +44,7 @@ use crate::stage::answer::Answer;
 use crate::stage::answer::Fault;
 use crate::stage::authenticate;
 use crate::stage::authenticate::Caller;
+use crate::stage::headers;
 use crate::stage::send::Upstream;
 use crate::wire::fault::Code;
 
@@ -59,7 +62,7 @@ const OVERHEAD: HeaderName = HeaderName::from_static("x-portcullis-overhead-us")
 enum Route<'a> {
     Chat,
     Models,
-    Model(&'a str),
+    Model(Cow<'a, str>),
     WebSocket,
     Wrong(&'static str),
     Unknown,
@@ -129,23 +132,25 @@ async fn handle<U: Upstream>(
         }
         Err(fault) => return deny(entry, &fault).await,
     };
-    let Ok(_in_flight) = server.gateway.in_flight.take(1) else {
+    let Ok(place) = server.gateway.in_flight.take(1) else {
         let message = "as many requests are under way as may be; try again later";
         return deny(entry, &Fault::new(Code::Overloaded, Outcome::Denied, "admit", message)).await;
     };
-    match route(&head.method, &path) {
+    entry.keep(place);
+    match route(&head.method, &path, &head.headers) {
         Route::Chat => chat(server, entry, head, body, caller).await,
         Route::Models => {
             let list = models(&server);
             listed(entry, list).await
         }
-        Route::Model(name) => match server.gateway.catalog.aliases.get(name) {
+        Route::Model(name) => match server.gateway.catalog.aliases.get(name.as_ref()) {
             Some(alias) => {
                 let body = model(&alias.name);
                 listed(entry, body).await
             }
             None => {
-                let message = format!("the model `{}` is not served here; `GET /v1/models` lists what is", shown(name));
+                let message =
+                    format!("the model `{}` is not served here; `GET /v1/models` lists what is", shown(&name));
                 deny(entry, &Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", message)).await
             }
         },
@@ -153,9 +158,12 @@ async fn handle<U: Upstream>(
             let message = "WebSocket is not served; use `POST /v1/chat/completions`";
             deny(entry, &Fault::new(Code::NotSupported, Outcome::Denied, "listen", message)).await
         }
-        Route::Wrong(method) => {
-            let message = format!("`{path}` is served with {method} alone");
-            deny(entry, &Fault::new(Code::MethodNotAllowed, Outcome::Denied, "listen", message)).await
+        Route::Wrong(methods) => {
+            let message = format!("`{path}` is served with {methods} alone");
+            let fault = Fault::new(Code::MethodNotAllowed, Outcome::Denied, "listen", message);
+            let mut response = deny(entry, &fault).await;
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+            response
         }
         Route::Unknown => {
             let message = format!("nothing is served under `{}`", shown(&path));
@@ -188,18 +196,22 @@ fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, B
     }
 }
 
-fn route<'a>(method: &Method, path: &'a str) -> Route<'a> {
+fn route<'a>(method: &Method, path: &'a str, headers: &HeaderMap) -> Route<'a> {
     let below = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
     let get = *method == Method::GET || *method == Method::HEAD;
+    let upgrade = headers.get(header::UPGRADE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if upgrade.eq_ignore_ascii_case(b"websocket") {
+        return Route::WebSocket;
+    }
     match below {
         "/chat/completions" if *method == Method::POST => Route::Chat,
         "/chat/completions" => Route::Wrong("POST"),
         "/models" if get => Route::Models,
-        "/models" => Route::Wrong("GET"),
+        "/models" => Route::Wrong("GET, HEAD"),
         "/realtime" => Route::WebSocket,
         _ => match below.strip_prefix("/models/").filter(|name| !name.is_empty()) {
-            Some(name) if get => Route::Model(name),
-            Some(_) => Route::Wrong("GET"),
+            Some(name) if get => Route::Model(percent_encoding::percent_decode_str(name).decode_utf8_lossy()),
+            Some(_) => Route::Wrong("GET, HEAD"),
             None => Route::Unknown,
         },
     }
@@ -219,7 +231,13 @@ async fn chat<U: Upstream>(
     }
     let (body, held) = match read(&server, &head.headers, body).await {
         Ok(read) => read,
-        Err(fault) => return deny(entry, &fault).await,
+        Err(Unread::Denied(fault)) => return deny(entry, &fault).await,
+        // The entry goes as it is: a record of someone who went away. Nobody reads this answer.
+        Err(Unread::Gone) => {
+            return plain(
+                Fault::new(Code::InvalidJson, Outcome::Cancelled, "listen", "the body broke off").answer("", 0),
+            );
+        }
     };
     let arrived = Instant::now().checked_sub(entry.elapsed()).unwrap_or_else(Instant::now);
     let incoming = Incoming { caller, headers: head.headers, body, held, arrived };
@@ -232,7 +250,8 @@ async fn chat<U: Upstream>(
     }
     // A held stream: an early verdict still chooses the status; a late one finds the stream kept alive.
     let every = server.gateway.settings.listen.keepalive_after;
-    let alias = entry.record.request_id.clone();
+    let request_id = entry.record.request_id.clone();
+    let own = server.gateway.settings.listen.headers;
     let mut settled = Box::pin(async move { settle(&server, prepared, entry).await });
     tokio::select! {
         biased;
@@ -241,7 +260,9 @@ async fn chat<U: Upstream>(
             let verdict = Box::pin(async move { events(settled.await).await });
             let mut response = Response::new(OutBody::Held(Held::new(verdict, every)));
             *response.headers_mut() = answer::event_headers();
-            if let Ok(id) = HeaderValue::try_from(alias) {
+            if let Ok(id) = HeaderValue::try_from(request_id)
+                && own
+            {
                 response.headers_mut().insert(REQUEST_ID, id);
             }
             response
@@ -252,10 +273,8 @@ async fn chat<U: Upstream>(
 /// What a settled answer says on a stream whose status has gone out: its events, or its error as one.
 async fn events<U: Send + Sync + 'static>(response: Response<OutBody<U>>) -> Vec<Bytes> {
     let (head, body) = response.into_parts();
-    let OutBody::Pieces(pieces, _) = body else { return Vec::new() };
-    let stream =
-        head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    if stream {
+    let OutBody::Pieces { rest: pieces, .. } = body else { return Vec::new() };
+    if headers::is_event_stream(&head.headers) {
         return pieces.into();
     }
     let mut event = Vec::new();
@@ -300,14 +319,13 @@ fn relay<U: Upstream>(
     entry.record.status = status;
     entry.record.total = entry.elapsed();
     let mut headers = headers;
-    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    if kind.starts_with(b"text/event-stream") {
+    if headers::is_event_stream(&headers) {
         for (name, value) in &answer::event_headers() {
             headers.entry(name).or_insert_with(|| value.clone());
         }
     }
     own_headers(&entry, &mut headers);
-    let mut response = Response::new(body(Box::new(entry)));
+    let mut response = Response::new(OutBody::begun(body(Box::new(entry))));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
@@ -323,7 +341,7 @@ async fn deny<U: Upstream>(mut entry: Entry<U>, fault: &Fault) -> Response<OutBo
 async fn listed<U: Upstream>(mut entry: Entry<U>, body: Vec<u8>) -> Response<OutBody<U>> {
     entry.record.outcome = Outcome::Unchecked;
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    finish(entry, Answer { status: StatusCode::OK, headers, body: vec![body.into()], events: false }).await
+    finish(entry, Answer { status: StatusCode::OK, headers, body: vec![body.into()], events: false, held: None }).await
 }
 
 async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
@@ -335,7 +353,7 @@ async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
         ),
         (header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600")),
     ]);
-    finish(entry, Answer { status: StatusCode::NO_CONTENT, headers, body: Vec::new(), events: false }).await
+    finish(entry, Answer { status: StatusCode::NO_CONTENT, headers, body: Vec::new(), events: false, held: None }).await
 }
 
 /// Closes the record, then lets the answer go.
@@ -359,7 +377,7 @@ async fn finish<U: Upstream>(mut entry: Entry<U>, answer: Answer) -> Response<Ou
 }
 
 fn plain<U>(answer: Answer) -> Response<OutBody<U>> {
-    let mut response = Response::new(OutBody::pieces(answer.body));
+    let mut response = Response::new(OutBody::pieces(answer.body, answer.held));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response
@@ -369,6 +387,7 @@ fn plain<U>(answer: Answer) -> Response<OutBody<U>> {
 fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
     let record = &entry.record;
     if !entry.server().gateway.settings.listen.headers {
+        headers.remove("x-portcullis-upstream-request-id");
         return;
     }
     let text = |value: &str| HeaderValue::from_str(value).ok();
@@ -389,10 +408,29 @@ fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
     put(OVERHEAD, Some(HeaderValue::from(u64::try_from(record.own().as_micros()).unwrap_or(u64::MAX))));
 }
 
+/// Why a request's body could not be taken in.
+enum Unread {
+    /// The caller is told.
+    Denied(Box<Fault>),
+    /// The caller has gone.
+    Gone,
+}
+
+/// Whether a body broke off because its sender went away, and not because it broke HTTP.
+fn is_gone(error: &hyper::Error) -> bool {
+    use std::error::Error as _;
+    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    let cut = io.is_some_and(|io| {
+        matches!(io.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    });
+    cut || error.is_incomplete_message() || error.is_closed() || error.is_canceled()
+}
+
 /// Takes a request's body in, within the bounds of size, time and what all may hold.
-async fn read<U: Upstream>(server: &Server<U>, headers: &HeaderMap, body: Body) -> Result<(Bytes, Share), Box<Fault>> {
+async fn read<U: Upstream>(server: &Server<U>, headers: &HeaderMap, body: Body) -> Result<(Bytes, Share), Unread> {
     let limits = server.gateway.settings.listen.limits;
-    let denied = |code: Code, message: String| Box::new(Fault::new(code, Outcome::Denied, "listen", message));
+    let denied =
+        |code: Code, message: String| Unread::Denied(Box::new(Fault::new(code, Outcome::Denied, "listen", message)));
     let too_large = || denied(Code::BodyTooLarge, format!("the body has more than {} bytes", limits.body));
     let full = |_| denied(Code::Overloaded, "the gateway holds as many bytes as it may; try again later".to_owned());
     if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
@@ -417,6 +455,7 @@ async fn read<U: Upstream>(server: &Server<U>, headers: &HeaderMap, body: Body) 
                 ));
             }
             Ok(None) => break,
+            Ok(Some(Err(error))) if is_gone(&error) => return Err(Unread::Gone),
             Ok(Some(Err(error))) => return Err(denied(Code::InvalidJson, format!("the body broke off: {error}"))),
             Ok(Some(Ok(frame))) => frame,
         };

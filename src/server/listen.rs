@@ -19,6 +19,9 @@ use tokio_util::task::TaskTracker;
 use crate::server::Server;
 use crate::server::admin;
 use crate::server::http;
+use crate::server::idle::Activity;
+use crate::server::idle::Counted;
+use crate::server::idle::Watched;
 use crate::stage::send::Upstream;
 
 /// A listener could not be set up.
@@ -91,11 +94,7 @@ async fn accept_main<U: Upstream>(
 ) {
     let limits = server.gateway.settings.listen.limits;
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .max_buf_size(limits.headers.max(8 << 10));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.headers.max(8 << 10));
     builder.http2().timer(TokioTimer::new()).max_header_list_size(u32::try_from(limits.headers).unwrap_or(u32::MAX));
     let builder = Arc::new(builder);
     let graceful = GracefulShutdown::new();
@@ -104,15 +103,23 @@ async fn accept_main<U: Upstream>(
         let Some(stream) = accepted(&listener, &ending).await else { break };
         let (builder, server, watcher) = (Arc::clone(&builder), Arc::clone(&server), graceful.watcher());
         let cut = at_once.clone();
+        let activity = Activity::new();
+        let stream = Watched::new(stream, Arc::clone(&activity));
+        let seen = Arc::clone(&activity);
         connections.spawn(async move {
-            let service =
-                service_fn(move |request: hyper::Request<Incoming>| http::serve(Arc::clone(&server), request));
+            let service = service_fn(move |request: hyper::Request<Incoming>| {
+                let (exchange, server) = (seen.begin(), Arc::clone(&server));
+                async move {
+                    http::serve(server, request).await.map(|answer| answer.map(|body| Counted::new(body, exchange)))
+                }
+            });
             let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
             tokio::select! {
                 result = watcher.watch(connection) => if let Err(error) = result {
                     tracing::debug!(error, "a connection ended early");
                 },
                 () = cut.cancelled() => {}
+                () = activity.ended(limits.header_timeout, limits.idle_timeout) => {}
             }
         });
     }

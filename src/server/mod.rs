@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod entry;
 pub mod http;
+pub mod idle;
 pub mod listen;
 pub mod stream;
 

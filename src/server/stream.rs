@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 use crate::exchange::sifted::Sifted;
 use crate::record::Outcome;
 use crate::server::entry::Entry;
+use crate::stage::admit::Share;
 use crate::stage::send::UpstreamBody;
 
 /// What keeps a held stream alive: a comment, which no SDK takes for an event.
@@ -24,7 +25,14 @@ const KEEPALIVE: &[u8] = b": portcullis\n\n";
 /// A body on its way out.
 pub enum OutBody<U> {
     /// A finished answer.
-    Pieces(VecDeque<Bytes>, u64),
+    Pieces {
+        /// What is still to be sent.
+        rest: VecDeque<Bytes>,
+        /// Bytes of it.
+        left: u64,
+        /// Its share of the bytes that are held.
+        held: Option<Share>,
+    },
     /// A backend's answer as it comes, with the record that is closed at its end.
     Relay(UpstreamBody, Box<Entry<U>>),
     /// A stream whose tool calls are held, with the record that is closed at its end.
@@ -71,10 +79,20 @@ impl Held {
 }
 
 impl<U> OutBody<U> {
+    /// The body as it begins: one that ends at once is never polled, so its record is closed here.
+    pub fn begun(mut self) -> Self {
+        if let Self::Relay(body, entry) = &mut self
+            && body.is_end_stream()
+        {
+            entry.close_now();
+        }
+        self
+    }
+
     /// A finished answer.
-    pub fn pieces(pieces: Vec<Bytes>) -> Self {
-        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-        Self::Pieces(pieces.into(), length)
+    pub fn pieces(pieces: Vec<Bytes>, held: Option<Share>) -> Self {
+        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self::Pieces { rest: pieces.into(), left, held }
     }
 }
 
@@ -89,8 +107,11 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match self.get_mut() {
-            Self::Pieces(pieces, left) => {
-                let piece = pieces.pop_front();
+            Self::Pieces { rest, left, held } => {
+                let piece = rest.pop_front();
+                if piece.is_none() {
+                    *held = None;
+                }
                 *left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
                 Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
             }
@@ -104,7 +125,13 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
             }
             Self::Relay(body, entry) => match body.as_mut().poll_frame(context) {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(Some(Ok(frame))) => {
+                    // A body of declared length is not polled for its end.
+                    if body.is_end_stream() {
+                        entry.close_now();
+                    }
+                    Poll::Ready(Some(Ok(frame)))
+                }
                 Poll::Ready(None) => {
                     entry.close_now();
                     Poll::Ready(None)
@@ -121,12 +148,12 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
 
     fn is_end_stream(&self) -> bool {
         // A relayed body says itself when it ends, so that its record is closed there.
-        matches!(self, Self::Pieces(pieces, _) if pieces.is_empty())
+        matches!(self, Self::Pieces { rest, .. } if rest.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Pieces(_, left) => SizeHint::with_exact(*left),
+            Self::Pieces { left, .. } => SizeHint::with_exact(*left),
             Self::Relay(body, _) => body.size_hint(),
             Self::Held(_) | Self::Sifted(..) => SizeHint::default(),
         }

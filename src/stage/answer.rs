@@ -17,6 +17,7 @@ use crate::contract::verdict::Violations;
 use crate::json::splice::SpliceError;
 use crate::json::string;
 use crate::record::Outcome;
+use crate::stage::admit::Share;
 use crate::stage::judge::Accepted;
 use crate::stage::judge::Rejection;
 use crate::wire::fault::Code;
@@ -54,6 +55,8 @@ pub struct Answer {
     pub body: Vec<Bytes>,
     /// Whether the body is an event stream.
     pub events: bool,
+    /// The body's share of the bytes that are held, given back when it is out.
+    pub held: Option<Share>,
 }
 
 /// The answer for a reply that was accepted.
@@ -77,11 +80,11 @@ pub fn refused(came: &Came, filtered: bool, include_usage: bool) -> Result<Answe
 
 fn json(status: StatusCode, body: Vec<Bytes>) -> Answer {
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    Answer { status, headers, body, events: false }
+    Answer { status, headers, body, events: false, held: None }
 }
 
 fn events(body: Vec<u8>) -> Answer {
-    Answer { status: StatusCode::OK, headers: event_headers(), body: vec![body.into()], events: true }
+    Answer { status: StatusCode::OK, headers: event_headers(), body: vec![body.into()], events: true, held: None }
 }
 
 /// The headers of every event stream.

@@ -114,6 +114,13 @@ pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading)
     out
 }
 
+/// Whether a body is an event stream.
+pub fn is_event_stream(headers: &HeaderMap) -> bool {
+    const TYPE: &[u8] = b"text/event-stream";
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.get(..TYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(TYPE))
+}
+
 /// The backend's own request id.
 pub fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get("x-request-id").or_else(|| headers.get("request-id"))

@@ -95,6 +95,8 @@ pub enum Phase {
     FirstByte,
     /// The next piece of the body.
     Idle,
+    /// The end of the exchange.
+    Total,
 }
 
 impl std::fmt::Display for Phase {
@@ -103,6 +105,7 @@ impl std::fmt::Display for Phase {
             Self::Connect => "connect",
             Self::FirstByte => "first byte",
             Self::Idle => "idle",
+            Self::Total => "total",
         })
     }
 }
@@ -113,7 +116,7 @@ impl UpstreamError {
         match self {
             Self::Connect { .. } => true,
             Self::Stall { phase: Phase::Connect | Phase::FirstByte, .. } => true,
-            Self::Stall { phase: Phase::Idle, .. } => false,
+            Self::Stall { phase: Phase::Idle | Phase::Total, .. } => false,
             Self::Broken { .. } | Self::TooLarge { .. } | Self::Coding { .. } => false,
         }
     }
@@ -126,6 +129,7 @@ impl UpstreamError {
             Self::Stall { phase: Phase::Connect, .. } => "connect_timeout",
             Self::Stall { phase: Phase::FirstByte, .. } => "first_byte_timeout",
             Self::Stall { phase: Phase::Idle, .. } => "idle_timeout",
+            Self::Stall { phase: Phase::Total, .. } => "deadline",
             Self::TooLarge { .. } => "too_large",
             Self::Coding { .. } => "coding",
         }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
@@ -84,7 +86,8 @@ impl Backends {
         };
         let place = pool.place(&backend).await?;
         let first_byte = backend.timeouts.first_byte;
-        let reply = match tokio::time::timeout(first_byte, pool.client.request(request)).await {
+        let progress = Arc::clone(&request.body().progress);
+        let reply = match progress.within(first_byte, pool.client.request(request)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) if error.is_connect() => {
                 return Err(UpstreamError::Connect { backend: backend.name.clone(), source: error.into() });
@@ -92,7 +95,7 @@ impl Backends {
             Ok(Err(error)) => {
                 return Err(UpstreamError::Broken { backend: backend.name.clone(), source: error.into() });
             }
-            Err(_) => {
+            Err(Elapsed) => {
                 let (backend, phase) = (backend.name.clone(), Phase::FirstByte);
                 return Err(UpstreamError::Stall { backend, phase, after: first_byte });
             }
@@ -162,16 +165,51 @@ fn request(call: Call) -> Option<Request<Pieces>> {
     Some(request)
 }
 
+/// Bytes of a body that are handed to the connection at once, so that its progress can be seen.
+const HANDED: usize = 64 << 10;
+
 /// A body in pieces, sent as they are: none is copied.
 pub struct Pieces {
     rest: VecDeque<Bytes>,
     left: u64,
+    progress: Arc<Progress>,
+}
+
+/// When a piece of a body was last handed to its connection.
+struct Progress {
+    begun: Instant,
+    /// Milliseconds after `begun`.
+    last: AtomicU64,
+}
+
+/// The time was up.
+struct Elapsed;
+
+impl Progress {
+    fn new() -> Self {
+        Self { begun: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    /// Waits for `future` until `patience` has passed since the last piece was handed over.
+    async fn within<F: Future>(&self, patience: Duration, future: F) -> Result<F::Output, Elapsed> {
+        let mut future = std::pin::pin!(future);
+        loop {
+            let last = self.last.load(Ordering::Relaxed);
+            let until = self.begun + Duration::from_millis(last) + patience;
+            match tokio::time::timeout_at(until, future.as_mut()).await {
+                Ok(output) => return Ok(output),
+                Err(_) if self.last.load(Ordering::Relaxed) > last => {}
+                Err(_) => return Err(Elapsed),
+            }
+        }
+    }
 }
 
 impl Pieces {
     /// A body of these pieces.
     pub fn new(pieces: Vec<Bytes>) -> Self {
-        Self { left: pieces.iter().map(|piece| piece.len() as u64).sum(), rest: pieces.into() }
+        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self { left, rest: pieces.into(), progress: Arc::new(Progress::new()) }
     }
 }
 
@@ -180,7 +218,14 @@ impl Body for Pieces {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = self.rest.pop_front();
+        let next = match self.rest.front() {
+            Some(piece) if piece.len() > HANDED => {
+                let after = u64::try_from(self.progress.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.progress.last.store(after, Ordering::Relaxed);
+                self.rest.front_mut().map(|piece| piece.split_to(HANDED))
+            }
+            _ => self.rest.pop_front(),
+        };
         self.left -= next.as_ref().map_or(0, |piece| piece.len() as u64);
         Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
     }

@@ -227,8 +227,11 @@ impl Reported {
 
     /// This report with every place of `secret` blotted out.
     pub fn without(mut self, secret: &str) -> Self {
-        if !secret.is_empty() && self.message.contains(secret) {
-            self.message = self.message.replace(secret, "***");
+        if !secret.is_empty() {
+            let others = [&mut self.kind, &mut self.param, &mut self.code].into_iter().flatten();
+            for said in others.chain([&mut self.message]).filter(|said| said.contains(secret)) {
+                *said = said.replace(secret, "***");
+            }
         }
         self
     }

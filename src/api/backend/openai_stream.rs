@@ -35,7 +35,7 @@ pub struct Collector {
 pub struct Seen {
     /// A part of a choice.
     pub choice: bool,
-    /// A fragment of a tool call.
+    /// A fragment of a tool call, or something else that no text is: none of it may go on unjudged.
     pub call: bool,
     /// A finish reason.
     pub finish: bool,
@@ -178,6 +178,10 @@ impl Collector {
                 }
                 Ok(())
             }
+            "message" => {
+                seen.call |= cursor.begins() != Begins::Null;
+                cursor.skip().map(|_| ()).map_err(ReplyError::from)
+            }
             _ => cursor.skip().map(|_| ()).map_err(ReplyError::from),
         })?;
         Ok(())
@@ -220,6 +224,10 @@ impl Gathered {
             "tool_calls" if cursor.begins() == Begins::Array => {
                 seen.call = true;
                 cursor.array(|cursor| self.fragment(cursor)).map(|_| ())
+            }
+            "audio" | "function_call" => {
+                seen.call |= cursor.begins() != Begins::Null;
+                Ok(cursor.skip().map(|_| ())?)
             }
             "reasoning_content" | "reasoning" => {
                 self.choice.reasoned |= cursor.begins() != Begins::Null;

@@ -51,7 +51,7 @@ fn violations(schema: &CompiledSchema, tape: &Tape<'_>, answer: &str) -> Option<
     if answer.len() > LISTED_BYTES_MAX {
         return schema.validator().validate(root).err().map(|error| Violations::one(named(error)));
     }
-    Violations::of(schema.validator().iter_errors(root).map(named))
+    Violations::counted(schema.validator().iter_errors(root), named)
 }
 
 fn violation(kind: &'static str, path: Path, message: String, answer: &str) -> Violation {

@@ -1,0 +1,212 @@
+//! Connections that lie idle, and heads that come drop by drop: each has a clock of its own.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use http_body::Body;
+use http_body::Frame;
+use http_body::SizeHint;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::time::Instant;
+
+/// What a connection is doing.
+#[derive(Debug)]
+pub struct Activity {
+    accepted: Instant,
+    /// Requests whose answer is not out yet.
+    under_way: AtomicUsize,
+    /// Milliseconds after `accepted` at which the last answer was out; none yet is 0.
+    answered: AtomicU64,
+    /// Milliseconds after `accepted`, plus one, at which the head that is coming in began; 0 is none.
+    head: AtomicU64,
+}
+
+impl Activity {
+    /// A connection that was just accepted.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            accepted: Instant::now(),
+            under_way: AtomicUsize::new(0),
+            answered: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A request's head is whole. The exchange is under way until what is returned goes.
+    pub fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.head.store(0, Ordering::Relaxed);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// Waits until the connection has lain idle for too long, or a head has taken too long to come.
+    pub async fn ended(&self, header_timeout: Duration, idle_timeout: Duration) {
+        loop {
+            if self.under_way.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(header_timeout.min(idle_timeout)).await;
+                continue;
+            }
+            let after =
+                |milliseconds: u64, patience: Duration| self.accepted + Duration::from_millis(milliseconds) + patience;
+            let deadline = match (self.head.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed)) {
+                (0, 0) => after(0, header_timeout),
+                (0, answered) => after(answered, idle_timeout),
+                (head, _) => after(head - 1, header_timeout),
+            };
+            if deadline <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(deadline).await;
+        }
+    }
+}
+
+/// An exchange under way on a connection.
+#[derive(Debug)]
+pub struct UnderWay(Arc<Activity>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.answered.store(self.0.now().max(1), Ordering::Relaxed);
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An answer's body that keeps its exchange under way until it is out.
+pub struct Counted<B> {
+    body: B,
+    _exchange: UnderWay,
+}
+
+impl<B> Counted<B> {
+    /// `body`, counted.
+    pub fn new(body: B, exchange: UnderWay) -> Self {
+        Self { body, _exchange: exchange }
+    }
+}
+
+impl<B: Body + Unpin> Body for Counted<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A socket whose reads are noticed.
+pub struct Watched<S> {
+    socket: S,
+    activity: Arc<Activity>,
+}
+
+impl<S> Watched<S> {
+    /// `socket`, watched.
+    pub fn new(socket: S, activity: Arc<Activity>) -> Self {
+        Self { socket, activity }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
+        let activity = &self.activity;
+        let idle = activity.under_way.load(Ordering::Relaxed) == 0 && activity.head.load(Ordering::Relaxed) == 0;
+        if idle && buffer.filled().len() > before {
+            activity.head.store(activity.now() + 1, Ordering::Relaxed);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: Duration = Duration::from_secs(10);
+    const IDLE: Duration = Duration::from_secs(75);
+
+    async fn ends_after(activity: &Activity) -> Duration {
+        let start = Instant::now();
+        activity.ended(HEAD, IDLE).await;
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_ends_after_the_time_for_a_head() {
+        assert_eq!(ends_after(&Activity::new()).await, HEAD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_was_answered_may_lie_idle_for_longer() {
+        let activity = Activity::new();
+        drop(activity.begin());
+        assert!(ends_after(&activity).await >= IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exchange_under_way_keeps_it_open() {
+        let activity = Activity::new();
+        let exchange = activity.begin();
+        let held = tokio::time::timeout(Duration::from_secs(600), activity.ended(HEAD, IDLE)).await;
+        assert!(held.is_err());
+        drop(exchange);
+        let ended = ends_after(&activity).await;
+        assert!(ended >= IDLE && ended < IDLE + HEAD, "{ended:?}");
+    }
+}
