@@ -26,7 +26,7 @@ pub(crate) const INSTANCE_DEPTH: usize = 127;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
     /// A reference leads out of the document, or nowhere; nothing is ever fetched.
-    #[error("the reference {reference:?} at {path:?} is not found inside the schema")]
+    #[error("the reference `{reference}` at `#{path}` is not found inside the schema")]
     UnresolvableRef {
         /// The reference as written, or the URI that it stands for.
         reference: String,
@@ -34,14 +34,14 @@ pub enum BoundsError {
         path: String,
     },
     /// A schema leads back to itself without going down into the instance.
-    #[error("the schema at {path:?} refers back to itself without consuming any of the instance")]
+    #[error("the schema at `#{path}` refers back to itself without consuming any of the instance")]
     Cycle {
         /// JSON Pointer of a schema on the cycle.
         path: String,
     },
     /// One instance node meets too many subschemas.
     #[error(
-        "the schema at {path:?} makes one instance node meet {} subschemas, references followed; the limit is {max}",
+        "the schema at `#{path}` makes one instance node meet {} subschemas, references followed; the limit is {max}",
         count(*found)
     )]
     Expansion {
@@ -54,7 +54,7 @@ pub enum BoundsError {
     },
     /// Schemas lie inside of each other so deep that validating could overflow the stack.
     #[error(
-        "the schema at {path:?} nests {found} schemas inside of each other, references followed; the limit is {max}"
+        "the schema at `#{path}` nests {found} schemas inside of each other, references followed; the limit is {max}"
     )]
     Depth {
         /// JSON Pointer of the first schema found over the limit.

@@ -33,6 +33,7 @@ pub fn skip(text: &[u8], start: usize) -> Result<usize, JsonFault> {
         // Most values that are skipped are no containers, and need none of the machine.
         Some(b'"') => string::spot(text, start).map(|spot| spot.after()),
         Some(b'n') if text.get(start..).is_some_and(|rest| rest.starts_with(b"null")) => Ok(start + 4),
+        Some(b'-' | b'0'..=b'9') => number::<false>(text, start),
         _ => Machine::<false>::new(text).value(start),
     }
 }
@@ -112,7 +113,7 @@ impl<'a, const STRICT: bool> Machine<'a, STRICT> {
                         None => return Err(JsonFault::new(Kind::Ends("a value or `]`"), at)),
                     }
                 }
-                Some(b'-' | b'0'..=b'9') => self.number(at)?,
+                Some(b'-' | b'0'..=b'9') => number::<STRICT>(self.text, at)?,
                 Some(b't') => self.literal(at, b"true")?,
                 Some(b'f') => self.literal(at, b"false")?,
                 Some(b'n') => self.literal(at, b"null")?,
@@ -194,6 +195,7 @@ impl<'a, const STRICT: bool> Machine<'a, STRICT> {
         }
     }
 
+    #[inline]
     fn string(&self, at: usize) -> Result<Spot, JsonFault> {
         let spot = string::spot(self.text, at)?;
         if STRICT && spot.escaped {
@@ -212,51 +214,52 @@ impl<'a, const STRICT: bool> Machine<'a, STRICT> {
             Err(JsonFault::new(Kind::Expected("a value"), at))
         }
     }
+}
 
-    fn number(&self, start: usize) -> Result<usize, JsonFault> {
-        let digits = |mut at: usize| {
-            while let Some(b'0'..=b'9') = self.text.get(at) {
-                at += 1;
-            }
-            at
-        };
-        let missing = |at: usize| match self.text.get(at) {
-            Some(_) => JsonFault::new(Kind::BadNumber, at),
-            None => JsonFault::new(Kind::Ends("a digit"), at),
-        };
-        let whole = if self.text.get(start) == Some(&b'-') { start + 1 } else { start };
-        let mut at = match self.text.get(whole) {
-            Some(b'0') => whole + 1,
-            Some(b'1'..=b'9') => digits(whole + 1),
-            _ => return Err(missing(whole)),
-        };
-        if let Some(b'0'..=b'9') = self.text.get(at) {
-            return Err(JsonFault::new(Kind::BadNumber, at)); // a leading zero
+/// Where the number that begins at `start` ends.
+fn number<const STRICT: bool>(text: &[u8], start: usize) -> Result<usize, JsonFault> {
+    let digits = |mut at: usize| {
+        while let Some(b'0'..=b'9') = text.get(at) {
+            at += 1;
         }
-        if self.text.get(at) == Some(&b'.') {
-            let end = digits(at + 1);
-            if end == at + 1 {
-                return Err(missing(end));
-            }
-            at = end;
+        at
+    };
+    let missing = |at: usize| match text.get(at) {
+        Some(_) => JsonFault::new(Kind::BadNumber, at),
+        None => JsonFault::new(Kind::Ends("a digit"), at),
+    };
+    let whole = if text.get(start) == Some(&b'-') { start + 1 } else { start };
+    let mut at = match text.get(whole) {
+        Some(b'0') => whole + 1,
+        Some(b'1'..=b'9') => digits(whole + 1),
+        _ => return Err(missing(whole)),
+    };
+    if let Some(b'0'..=b'9') = text.get(at) {
+        return Err(JsonFault::new(Kind::BadNumber, at)); // a leading zero
+    }
+    if text.get(at) == Some(&b'.') {
+        let end = digits(at + 1);
+        if end == at + 1 {
+            return Err(missing(end));
         }
-        let mantissa = at;
-        if let Some(b'e' | b'E') = self.text.get(at) {
-            let sign = at + 1;
-            let first = if let Some(b'+' | b'-') = self.text.get(sign) { sign + 1 } else { sign };
-            at = digits(first);
-            if at == first {
-                return Err(missing(at));
-            }
-            if STRICT && exponent(self.text.get(first..at).unwrap_or_default()) > EXPONENT_MAX {
-                return Err(JsonFault::new(Kind::NumberOutOfRange, start));
-            }
+        at = end;
+    }
+    let mantissa = at;
+    if let Some(b'e' | b'E') = text.get(at) {
+        let sign = at + 1;
+        let first = if let Some(b'+' | b'-') = text.get(sign) { sign + 1 } else { sign };
+        at = digits(first);
+        if at == first {
+            return Err(missing(at));
         }
-        if STRICT && mantissa - start > DIGITS_MAX + 2 {
+        if STRICT && exponent(text.get(first..at).unwrap_or_default()) > EXPONENT_MAX {
             return Err(JsonFault::new(Kind::NumberOutOfRange, start));
         }
-        Ok(at)
     }
+    if STRICT && mantissa - start > DIGITS_MAX + 2 {
+        return Err(JsonFault::new(Kind::NumberOutOfRange, start));
+    }
+    Ok(at)
 }
 
 /// The exponent that these digits write, saturating.
@@ -270,15 +273,14 @@ fn reserved(text: &[u8], spot: Spot) -> bool {
 
 /// The key that stands twice, and where its second place is.
 pub(super) fn duplicate(text: &[u8], keys: &[Spot]) -> Option<(String, usize)> {
-    let named = |spot: &Spot| (string::decode(text, *spot).map(|key| key.into_owned()).unwrap_or_default(), spot.open);
-    if keys.len() < 2 {
+    if keys.len() < 2 || (keys.len() <= PAIRWISE_MAX && told_apart(text, keys)) {
         return None;
     }
+    let named = |spot: &Spot| (string::decode(text, *spot).map(|key| key.into_owned()).unwrap_or_default(), spot.open);
     if keys.len() <= PAIRWISE_MAX && keys.iter().all(|key| !key.escaped) {
         for (i, later) in keys.iter().enumerate().skip(1) {
-            let (raw, length) = (later.raw(text), later.close - later.open);
-            // The length first: it tells nearly all keys apart, and needs no look at the text.
-            if keys.iter().take(i).any(|earlier| earlier.close - earlier.open == length && earlier.raw(text) == raw) {
+            let raw = later.raw(text);
+            if keys.iter().take(i).any(|earlier| earlier.raw(text) == raw) {
                 return Some(named(later));
             }
         }
@@ -291,6 +293,21 @@ pub(super) fn duplicate(text: &[u8], keys: &[Spot]) -> Option<(String, usize)> {
         _ => None,
     });
     twice.min_by_key(|key| key.open).map(named)
+}
+
+/// Whether length, first and last byte alone tell all keys apart, as they nearly always do.
+fn told_apart(text: &[u8], keys: &[Spot]) -> bool {
+    let mut seen = 0u64;
+    keys.iter().all(|key| {
+        let raw = key.raw(text);
+        let end = |byte: Option<&u8>| byte.map_or(0, |byte| u64::from(*byte));
+        let traits = ((raw.len() as u64) << 16) ^ (end(raw.first()) << 8) ^ end(raw.last());
+        // The upper bits of a product depend on all bits of its factors.
+        let bit = 1 << (traits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58);
+        let new = seen & bit == 0 && !key.escaped;
+        seen |= bit;
+        new
+    })
 }
 
 #[cfg(test)]
@@ -409,6 +426,14 @@ mod tests {
         let fault = strict(&text).unwrap_err();
         assert_eq!(fault.kind, Kind::DuplicateKey("k7".into()));
         assert_eq!(fault.at, text.rfind("\"k7\"").unwrap());
+    }
+
+    #[test]
+    fn keys_alike_in_length_and_ends_are_told_apart_all_the_same() {
+        assert_eq!(strict(r#"{"abc":1,"axc":2,"":3,"é":4,"e":5}"#), Ok(()));
+        for (text, at) in [(r#"{"abc":1,"axc":2,"abc":3}"#, 17), (r#"{"":1,"a":2,"":3}"#, 12)] {
+            assert_eq!(strict(text).unwrap_err().at, at, "{text}");
+        }
     }
 
     #[test]

@@ -54,9 +54,11 @@ impl Activity {
 
     /// Waits until the connection has lain idle for too long, or a head has taken too long to come.
     pub async fn ended(&self, header_timeout: Duration, idle_timeout: Duration) {
+        // What the connection is doing may change at any time, so no wait is longer than the shorter clock.
+        let step = header_timeout.min(idle_timeout);
         loop {
             if self.under_way.load(Ordering::Relaxed) > 0 {
-                tokio::time::sleep(header_timeout.min(idle_timeout)).await;
+                tokio::time::sleep(step).await;
                 continue;
             }
             let after =
@@ -66,10 +68,11 @@ impl Activity {
                 (0, answered) => after(answered, idle_timeout),
                 (head, _) => after(head - 1, header_timeout),
             };
-            if deadline <= Instant::now() {
+            let now = Instant::now();
+            if deadline <= now {
                 return;
             }
-            tokio::time::sleep_until(deadline).await;
+            tokio::time::sleep_until(deadline.min(now + step)).await;
         }
     }
 }

@@ -22,6 +22,10 @@ use crate::stage::send::UpstreamBody;
 /// What keeps a held stream alive: a comment, which no SDK takes for an event.
 const KEEPALIVE: &[u8] = b": portcullis\n\n";
 
+/// Bytes that are handed to the connection at once: it takes no more than it can send, so that a body is
+/// held until it is out.
+const HANDED: usize = 64 << 10;
+
 /// A body on its way out.
 pub enum OutBody<U> {
     /// A finished answer.
@@ -108,7 +112,10 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match self.get_mut() {
             Self::Pieces { rest, left, held } => {
-                let piece = rest.pop_front();
+                let piece = match rest.front_mut() {
+                    Some(piece) if piece.len() > HANDED => Some(piece.split_to(HANDED)),
+                    _ => rest.pop_front(),
+                };
                 if piece.is_none() {
                     *held = None;
                 }

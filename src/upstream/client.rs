@@ -175,11 +175,11 @@ pub struct Pieces {
     progress: Arc<Progress>,
 }
 
-/// When a piece of a body was last handed to its connection.
+/// When the last piece of a body was handed to its connection.
 struct Progress {
     begun: Instant,
-    /// Milliseconds after `begun`.
-    last: AtomicU64,
+    /// Milliseconds after `begun`; none yet is `u64::MAX`.
+    handed: AtomicU64,
 }
 
 /// The time was up.
@@ -187,19 +187,30 @@ struct Elapsed;
 
 impl Progress {
     fn new() -> Self {
-        Self { begun: Instant::now(), last: AtomicU64::new(0) }
+        Self { begun: Instant::now(), handed: AtomicU64::new(u64::MAX) }
     }
 
-    /// Waits for `future` until `patience` has passed since the last piece was handed over.
+    /// The last piece is handed over.
+    fn whole(&self) {
+        self.handed.store(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1), Ordering::Relaxed);
+    }
+
+    /// Waits for `future` until `patience` has passed since the last piece was handed over. Until then only
+    /// the exchange's deadline bounds the wait: a backend that takes a long request in slowly is not late.
     async fn within<F: Future>(&self, patience: Duration, future: F) -> Result<F::Output, Elapsed> {
         let mut future = std::pin::pin!(future);
+        let mut until = self.begun + patience;
         loop {
-            let last = self.last.load(Ordering::Relaxed);
-            let until = self.begun + Duration::from_millis(last) + patience;
-            match tokio::time::timeout_at(until, future.as_mut()).await {
-                Ok(output) => return Ok(output),
-                Err(_) if self.last.load(Ordering::Relaxed) > last => {}
-                Err(_) => return Err(Elapsed),
+            if let Ok(output) = tokio::time::timeout_at(until, future.as_mut()).await {
+                return Ok(output);
+            }
+            let handed = self.handed.load(Ordering::Relaxed);
+            until = match handed {
+                u64::MAX => Instant::now() + patience,
+                handed => self.begun + Duration::from_millis(handed) + patience,
+            };
+            if until <= Instant::now() {
+                return Err(Elapsed);
             }
         }
     }
@@ -218,14 +229,13 @@ impl Body for Pieces {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = match self.rest.front() {
-            Some(piece) if piece.len() > HANDED => {
-                let after = u64::try_from(self.progress.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                self.progress.last.store(after, Ordering::Relaxed);
-                self.rest.front_mut().map(|piece| piece.split_to(HANDED))
-            }
+        let next = match self.rest.front_mut() {
+            Some(piece) if piece.len() > HANDED => Some(piece.split_to(HANDED)),
             _ => self.rest.pop_front(),
         };
+        if self.rest.is_empty() {
+            self.progress.whole();
+        }
         self.left -= next.as_ref().map_or(0, |piece| piece.len() as u64);
         Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
     }

@@ -269,7 +269,7 @@ fn the_limit_is_the_callers() {
     let refusal = refused(&recursive(json!({"items": {"$ref": "#/$defs/N"}, "contains": {"$ref": "#/$defs/N"}})));
     assert_eq!(
         refusal.to_string(),
-        "the schema at \"/$defs/N\" makes one instance node meet an exponential number of subschemas, references followed; the limit is 10000"
+        "the schema at `#/$defs/N` makes one instance node meet an exponential number of subschemas, references followed; the limit is 10000"
     );
 }
 
