@@ -303,7 +303,7 @@ fn told_apart(text: &[u8], keys: &[Spot]) -> bool {
         let end = |byte: Option<&u8>| byte.map_or(0, |byte| u64::from(*byte));
         let traits = ((raw.len() as u64) << 16) ^ (end(raw.first()) << 8) ^ end(raw.last());
         // The upper bits of a product depend on all bits of its factors.
-        let bit = 1 << (traits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58);
+        let bit = 1 << (traits.wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 58);
         let new = seen & bit == 0 && !key.escaped;
         seen |= bit;
         new

@@ -99,6 +99,16 @@ impl<'a> Cursor<'a> {
         Ok(spot)
     }
 
+    /// Reads one string for what it says, in one pass; returns where it stands, too.
+    pub fn said(&mut self) -> Result<(Spot, Cow<'a, str>), JsonFault> {
+        if self.text.get(self.at) != Some(&b'"') {
+            return Err(JsonFault::new(Kind::WrongType("a string"), self.at));
+        }
+        let (spot, said) = string::read(self.text, self.at)?;
+        self.at = check::white(self.text, spot.after());
+        Ok((spot, said))
+    }
+
     /// Reads a string, or `null` as none.
     pub fn string_or_null(&mut self) -> Result<Option<Spot>, JsonFault> {
         if self.begins() == Begins::Null { self.skip().map(|_| None) } else { self.string().map(Some) }

@@ -62,6 +62,43 @@ fn past_escapes(text: &[u8], open: usize, mut at: usize) -> Result<Spot, JsonFau
     }
 }
 
+/// Finds the end of the string whose opening quote stands at `open` and reads what it says, in one pass.
+///
+/// Fails where [`spot`] or [`decode`] would.
+pub fn read(text: &[u8], open: usize) -> Result<(Spot, Cow<'_, str>), JsonFault> {
+    let first = special(text, open + 1);
+    if text.get(first) == Some(&b'"') {
+        let spot = Spot { open, close: first, escaped: false };
+        return Ok((spot, Cow::Borrowed(utf8(spot.raw(text), open)?)));
+    }
+    let mut said: Vec<u8> = Vec::with_capacity(1024.min(text.len() - open));
+    let (mut begin, mut at) = (open + 1, first);
+    loop {
+        match (text.get(at), text.get(at + 1)) {
+            (Some(b'"'), _) => break,
+            (Some(b'\\'), Some(b'u')) => {
+                // Rare: the halves of a pair are joined by the slower reader.
+                let spot = spot(text, open)?;
+                return decode(text, spot).map(|said| (spot, said));
+            }
+            (Some(b'\\'), Some(escape @ (b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't'))) => {
+                said.extend_from_slice(text.get(begin..at).unwrap_or_default());
+                said.push(simple(*escape) as u8);
+                begin = at + 2;
+                at = special(text, begin);
+            }
+            // A fault: the slower reader tells which.
+            _ => {
+                let spot = spot(text, open)?;
+                return decode(text, spot).map(|said| (spot, said));
+            }
+        }
+    }
+    said.extend_from_slice(text.get(begin..at).unwrap_or_default());
+    let said = String::from_utf8(said).map_err(|_| JsonFault::new(Kind::Expected("UTF-8"), open))?;
+    Ok((Spot { open, close: at, escaped: true }, Cow::Owned(said)))
+}
+
 fn hex_end(text: &[u8], backslash: usize) -> Result<usize, JsonFault> {
     for at in backslash + 2..backslash + 6 {
         match text.get(at) {
@@ -339,6 +376,13 @@ mod tests {
             let spot = spot(&json, 0).unwrap();
             prop_assert_eq!(spot.after(), json.len());
             prop_assert_eq!(decode(&json, spot).unwrap(), text);
+        }
+
+        #[test]
+        fn one_pass_reads_what_two_do(inside in r#"([a-zé🚀"\\n]|\\["\\/bfnrt]|\\u[0-9a-d]{4}){0,12}"#) {
+            let json = format!("\"{inside}\" tail");
+            let two = spot(json.as_bytes(), 0).and_then(|spot| decode(json.as_bytes(), spot).map(|said| (spot, said)));
+            prop_assert_eq!(read(json.as_bytes(), 0), two);
         }
 
         #[test]

@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use bytes::BytesMut;
@@ -24,7 +25,6 @@ use http::request::Parts;
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use hyper::body::Incoming as Body;
-use uuid::Uuid;
 
 use crate::audit::AuditError;
 use crate::exchange;
@@ -74,10 +74,10 @@ pub async fn serve<U: Upstream>(
     request: Request<Body>,
 ) -> Result<Response<OutBody<U>>, Infallible> {
     let started = Instant::now();
-    let id = Uuid::now_v7().to_string();
+    let id = server.ids.next(SystemTime::now()).to_string();
     let (head, body) = request.into_parts();
     let origin = head.headers.get(header::ORIGIN).cloned();
-    let mut response = match caught(Box::pin(handle(Arc::clone(&server), head, body, started, id.clone()))).await {
+    let mut response = match caught(handle(Arc::clone(&server), head, body, started, id.clone())).await {
         Some(response) => response,
         None => {
             server.metrics.panicked();
@@ -105,8 +105,9 @@ pub async fn serve<U: Upstream>(
 }
 
 /// Polls a future and catches a panic in it: one request's fault must not end the others of its connection.
-async fn caught<T>(mut future: std::pin::Pin<Box<impl Future<Output = T>>>) -> Option<T> {
-    std::future::poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
         Err(_) => Poll::Ready(None),
@@ -245,14 +246,16 @@ async fn chat<U: Upstream>(
         Ok(prepared) => prepared,
         Err(fault) => return deny(entry, &fault).await,
     };
-    if !(prepared.is_held() && prepared.request.stream) {
-        return settle(&server, prepared, entry).await;
-    }
-    // A held stream: an early verdict still chooses the status; a late one finds the stream kept alive.
+    let held_stream = prepared.is_held() && prepared.request.stream;
     let every = server.gateway.settings.listen.keepalive_after;
     let request_id = entry.record.request_id.clone();
     let own = server.gateway.settings.listen.headers;
+    // In a box of its own: what is carried around with every request stays small.
     let mut settled = Box::pin(async move { settle(&server, prepared, entry).await });
+    if !held_stream {
+        return settled.await;
+    }
+    // A held stream: an early verdict still chooses the status; a late one finds the stream kept alive.
     tokio::select! {
         biased;
         response = &mut settled => response,

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod entry;
 pub mod http;
+pub mod id;
 pub mod idle;
 pub mod listen;
 pub mod stream;
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use crate::audit::AuditLog;
 use crate::exchange::Gateway;
+use crate::server::id::Ids;
 use crate::telemetry::Metrics;
 
 /// Everything that connections share.
@@ -22,6 +24,8 @@ pub struct Server<U> {
     pub metrics: Metrics,
     /// Where they are recorded, if anywhere.
     pub audit: Option<AuditLog>,
+    /// Ids of requests.
+    pub ids: Ids,
     /// No new work is taken.
     draining: AtomicBool,
 }
@@ -29,7 +33,7 @@ pub struct Server<U> {
 impl<U> Server<U> {
     /// A server that takes work.
     pub fn new(gateway: Gateway<U>, metrics: Metrics, audit: Option<AuditLog>) -> Self {
-        Self { gateway, metrics, audit, draining: AtomicBool::new(false) }
+        Self { gateway, metrics, audit, ids: Ids::default(), draining: AtomicBool::new(false) }
     }
 
     /// Whether no new work is taken.

@@ -149,21 +149,20 @@ fn message(
     choice: &mut Choice,
     place: &mut ChoicePlace,
 ) -> Result<(), JsonFault> {
-    let text = cursor.text();
     let start = cursor.offset();
     let value = match key {
         "content" => match cursor.begins() {
             Begins::Null => cursor.skip()?,
             _ => {
-                let spot = cursor.string()?;
-                choice.content = Some(string::decode(text, spot)?.into_owned());
+                let (spot, said) = cursor.said()?;
+                choice.content = Some(said.into_owned());
                 place.content = Some(spot);
                 start..spot.after()
             }
         },
         "refusal" if cursor.begins() == Begins::String => {
-            let spot = cursor.string()?;
-            choice.refusal = Some(string::decode(text, spot)?.into_owned());
+            let (spot, said) = cursor.said()?;
+            choice.refusal = Some(said.into_owned());
             start..spot.after()
         }
         "tool_calls" if cursor.begins() == Begins::Array => {
