@@ -19,7 +19,6 @@ fuzz_target!(|text: &str| {
         Ok(configuration) => {
             assert!(configuration.warnings.iter().all(|warning| !warning.contains(SECRET)));
             assert!(configuration.catalog.aliases.values().all(|alias| !alias.targets.is_empty()));
-            // A value that came by reference may stand in a listener's origin or a model's name, never beside its type.
         }
         Err(errors) => {
             let said = errors.to_string();

@@ -3,6 +3,11 @@
 use crate::json::JsonFault;
 use crate::wire::fault::Reported;
 
+/// Choices that one answer may hold: a bound on what a backend can make the gateway allocate.
+pub const CHOICES_MAX: usize = 128;
+/// Tool calls that one choice may hold.
+pub const CALLS_MAX: usize = 256;
+
 /// A backend's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
@@ -101,6 +106,9 @@ pub enum ReplyError {
     /// It carries an error, whatever its status says.
     #[error("the backend's answer carries an error")]
     Reported(Reported),
+    /// It has more choices, or more tool calls in one, than are read.
+    #[error("the backend's answer has more than {CHOICES_MAX} choices, or more than {CALLS_MAX} tool calls in one")]
+    TooMany,
     /// It has no choices.
     #[error("the backend's answer has no choices")]
     NoChoices,

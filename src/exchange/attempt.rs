@@ -488,7 +488,7 @@ pub(super) fn unread(backend: &Backend, error: ReplyError) -> Missed {
             missed
         }
         ReplyError::NoChoices => missed(Code::OutputEmpty, "extract", "no_choices", true, error.to_string()),
-        ReplyError::Json(_) | ReplyError::ToolIndexConflict(_) | ReplyError::Unfinished => {
+        ReplyError::Json(_) | ReplyError::TooMany | ReplyError::ToolIndexConflict(_) | ReplyError::Unfinished => {
             protocol(&error.to_string(), "protocol")
         }
     }

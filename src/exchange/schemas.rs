@@ -1,6 +1,7 @@
 //! Compiled schemas, kept by digest: compiled once, however many requests ask for one at the same time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use moka::future::Cache;
@@ -10,8 +11,12 @@ use crate::contract::schema::SchemaError;
 use crate::digest::Digest;
 use crate::settings::SchemaLimits;
 
-/// Bytes of schema text that compiled schemas may stand for.
-const CACHE_BYTES: u64 = 16 << 20;
+/// Bytes that the compiled schemas in use may take, as they are weighed.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Bytes that a compiled schema takes at the least, measured; and for each byte of its text.
+const WEIGHT: (usize, usize) = (16 << 10, 8);
+/// A schema that nobody has used for so long is let go.
+const IDLE: Duration = Duration::from_secs(3_600);
 
 /// The compiled schemas in use.
 pub struct SchemaCache {
@@ -22,8 +27,10 @@ pub struct SchemaCache {
 impl SchemaCache {
     /// An empty cache. `limits` are met before the compiler sees a schema.
     pub fn new(limits: SchemaLimits) -> Self {
-        let weight = |_: &Digest, schema: &Arc<CompiledSchema>| u32::try_from(schema.text().len()).unwrap_or(u32::MAX);
-        Self { cache: Cache::builder().weigher(weight).max_capacity(CACHE_BYTES).build(), limits }
+        let weight = |_: &Digest, schema: &Arc<CompiledSchema>| {
+            u32::try_from(WEIGHT.0 + WEIGHT.1 * schema.text().len()).unwrap_or(u32::MAX)
+        };
+        Self { cache: Cache::builder().weigher(weight).max_capacity(CACHE_BYTES).time_to_idle(IDLE).build(), limits }
     }
 
     /// The compiled form of a schema. A failure is not kept.

@@ -10,6 +10,8 @@ mod region;
 
 use std::ops::Range;
 
+use serde_json::Value;
+
 use crate::dialect::table::ReasoningTag;
 use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
@@ -177,7 +179,7 @@ pub fn extract(text: &str, wanted: Wanted<'_>) -> Result<Extracted, NotExtracted
     match (whole, wanted.mode) {
         (Ok(()), _) => Ok(Extracted { range: begin..begin + trimmed.len(), rung: Rung::Whole }),
         (Err(fault), Mode::Strict) => Err(strictly(text, begin, trimmed, fault)),
-        (Err(_), Mode::Ladder) => decide(text, candidates(text, start..begin + trimmed.len()), wanted.admits),
+        (Err(_), Mode::Ladder) => candidates(text, start..begin + trimmed.len(), wanted.admits),
     }
 }
 
@@ -226,56 +228,86 @@ fn located(text: &str, begin: usize, reason: Reason, fault: Option<JsonFault>) -
     NotExtracted { reason, at: fault.as_ref().map_or(begin, |fault| fault.at), fault, path }
 }
 
-/// Everything in `within` that begins like JSON, in the order of the text.
-fn candidates(text: &str, within: Range<usize>) -> Vec<Candidate> {
-    let mut found = Vec::new();
+/// Looks at everything in `within` that begins like JSON, in the order of the text, and decides.
+///
+/// Only what the decision needs is kept: a text can hold millions of candidates.
+fn candidates(text: &str, within: Range<usize>, admits: Admits) -> Result<Extracted, NotExtracted> {
+    let admitted = match (admits.object, admits.array) {
+        (true, false) => Some(b'{'),
+        (false, true) => Some(b'['),
+        _ => None,
+    };
+    let mut all = Agreement::new(text);
+    // Where one of the admitted kind is there, sound regions of the other kind are no candidates: a
+    // citation `[1]` is not the answer.
+    let mut without_asides = Agreement::new(text);
+    let mut admitted_is_there = false;
+    let mut take = |candidate: Candidate| {
+        let opens = text.as_bytes().get(candidate.range.start).copied();
+        let fits = admitted.is_some() && opens == admitted;
+        admitted_is_there |= fits;
+        if fits || candidate.rung != Rung::Scan || candidate.wrong.is_some() {
+            without_asides.take(&candidate);
+        }
+        all.take(&candidate);
+    };
     fence::split(text, within, |part| match part {
-        fence::Part::Outside(range) => region::candidates(text, range, &mut found),
-        fence::Part::Fence(fence) => found.extend(fence.candidate(text)),
+        fence::Part::Outside(range) => region::candidates(text, range, &mut take),
+        fence::Part::Fence(fence) => fence.candidate(text).into_iter().for_each(&mut take),
     });
-    found
+    if admitted_is_there { without_asides.decide() } else { all.decide() }
 }
 
-fn decide(text: &str, mut found: Vec<Candidate>, admits: Admits) -> Result<Extracted, NotExtracted> {
-    set_aside(text, &mut found, admits);
-    if let Some(bad) = found.iter_mut().find(|candidate| candidate.wrong.is_some()) {
-        let (reason, fault) = bad.wrong.take().unwrap_or((Reason::Invalid, None));
-        return Err(located(text, bad.range.start, reason, fault));
+/// What the candidates so far agree on.
+struct Agreement<'t> {
+    text: &'t str,
+    first: Option<(Range<usize>, Rung)>,
+    /// The first candidate as a tree, once another is not the same to the byte.
+    value: Option<Result<Value, JsonFault>>,
+    /// The first malformed one.
+    bad: Option<(usize, Reason, Option<JsonFault>)>,
+    /// Where the first begins that says something else.
+    differs: Option<usize>,
+}
+
+impl<'t> Agreement<'t> {
+    fn new(text: &'t str) -> Self {
+        Self { text, first: None, value: None, bad: None, differs: None }
     }
-    let mut rest = found.iter();
-    let Some(first) = rest.next() else {
-        return Err(plain(Reason::NoJson, 0));
-    };
-    let mut value = None;
-    for other in rest {
-        let (a, b) = (slice(text, &first.range), slice(text, &other.range));
-        if a == b {
-            continue;
+
+    fn take(&mut self, candidate: &Candidate) {
+        if let Some((reason, fault)) = &candidate.wrong {
+            if self.bad.is_none() {
+                self.bad = Some((candidate.range.start, *reason, fault.clone()));
+            }
+            return;
         }
-        let equal = match (value.get_or_insert_with(|| tree::built(a)), tree::built(b)) {
-            (Ok(a), Ok(b)) => compare::equal(a, &b),
+        let Some((first, _)) = &self.first else {
+            self.first = Some((candidate.range.clone(), candidate.rung));
+            return;
+        };
+        let (one, other) = (slice(self.text, first), slice(self.text, &candidate.range));
+        if self.differs.is_some() || one == other {
+            return;
+        }
+        let equal = match (self.value.get_or_insert_with(|| tree::built(one)), tree::built(other)) {
+            (Ok(one), Ok(other)) => compare::equal(one, &other),
             _ => false,
         };
         if !equal {
-            return Err(plain(Reason::Ambiguous, other.range.start));
+            self.differs = Some(candidate.range.start);
         }
     }
-    Ok(Extracted { range: first.range.clone(), rung: first.rung })
-}
 
-/// Where the schema admits one kind of container alone and one of that kind is there, sound regions of
-/// the other kind are no candidates: a citation `[1]` is not the answer.
-fn set_aside(text: &str, found: &mut Vec<Candidate>, admits: Admits) {
-    let admitted = match (admits.object, admits.array) {
-        (true, false) => b'{',
-        (false, true) => b'[',
-        _ => return,
-    };
-    let opens = |candidate: &Candidate| text.as_bytes().get(candidate.range.start).copied();
-    if found.iter().any(|candidate| opens(candidate) == Some(admitted)) {
-        found.retain(|candidate| {
-            candidate.rung != Rung::Scan || candidate.wrong.is_some() || opens(candidate) == Some(admitted)
-        });
+    fn decide(self) -> Result<Extracted, NotExtracted> {
+        if let Some((begin, reason, fault)) = self.bad {
+            return Err(located(self.text, begin, reason, fault));
+        }
+        match (self.first, self.differs) {
+            (Some(_), Some(at)) => Err(plain(Reason::Ambiguous, at)),
+            (Some((range, rung)), None) => Ok(Extracted { range, rung }),
+            (None, _) => Err(plain(Reason::NoJson, 0)),
+        }
     }
 }
 

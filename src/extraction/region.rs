@@ -10,11 +10,11 @@ use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
 use crate::json::check;
 
-/// Adds every region of `within` that begins like JSON.
+/// Hands over every region of `within` that begins like JSON.
 ///
 /// Linear: a region is passed over as a whole, and an opener that does not begin like JSON costs the
 /// white space and the word after it, which hold no opener.
-pub(super) fn candidates(text: &str, within: Range<usize>, found: &mut Vec<Candidate>) {
+pub(super) fn candidates(text: &str, within: Range<usize>, take: &mut impl FnMut(Candidate)) {
     let part = text.get(..within.end).unwrap_or_default();
     let mut at = within.start;
     while let Some(open) = next(part, at) {
@@ -30,7 +30,7 @@ pub(super) fn candidates(text: &str, within: Range<usize>, found: &mut Vec<Candi
                 (reason, Some(JsonFault::new(fault.kind, open + fault.at)))
             })
         };
-        found.push(Candidate { range: open..end, rung: Rung::Scan, wrong });
+        take(Candidate { range: open..end, rung: Rung::Scan, wrong });
         at = end;
     }
 }

@@ -11,6 +11,9 @@ use super::check;
 use super::fault::{JsonFault, JsonFaultKind as Kind};
 use super::string::{self, Spot};
 
+/// Members that an object may have which is read member by member: none that is interpreted has so many.
+const MEMBERS_MAX: usize = 4_096;
+
 /// A place in JSON text.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
@@ -157,6 +160,9 @@ impl<'a> Cursor<'a> {
             loop {
                 let key_at = self.at;
                 let spot = self.key()?;
+                if keys.len() >= MEMBERS_MAX {
+                    return Err(JsonFault::new(Kind::Expected("at most 4096 members"), key_at).into());
+                }
                 keys.push(spot);
                 let key = match self.said.get(spot.inside()) {
                     Some(key) if !spot.escaped => Cow::Borrowed(key),

@@ -48,8 +48,8 @@ use crate::stage::headers;
 use crate::stage::send::Upstream;
 use crate::wire::fault::Code;
 
-/// A body that is declared to be larger than this grows as it comes instead of being reserved at once.
-const RESERVED_MAX: usize = 1 << 20;
+/// Bytes of a body that must have come before all that it declares is reserved.
+const TRUSTED: usize = 1 << 20;
 
 const OUTCOME: HeaderName = HeaderName::from_static("x-portcullis-outcome");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-portcullis-request-id");
@@ -57,6 +57,10 @@ const BACKEND: HeaderName = HeaderName::from_static("x-portcullis-backend");
 const NATIVE: HeaderName = HeaderName::from_static("x-portcullis-native");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-portcullis-attempts");
 const OVERHEAD: HeaderName = HeaderName::from_static("x-portcullis-overhead-us");
+
+/// Headers of answers that a page of an allowed origin may read.
+const EXPOSED: &str = "x-request-id, retry-after, x-portcullis-outcome, x-portcullis-request-id, x-portcullis-backend, \
+                       x-portcullis-native, x-portcullis-attempts, x-portcullis-overhead-us";
 
 /// What is served under a path.
 enum Route<'a> {
@@ -99,7 +103,8 @@ pub async fn serve<U: Upstream>(
         origin.filter(|origin| server.gateway.settings.listen.cors.iter().any(|allowed| origin == allowed))
     {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::VARY, HeaderValue::from_static("origin"));
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     }
     Ok(response)
 }
@@ -160,7 +165,7 @@ async fn handle<U: Upstream>(
             deny(entry, &Fault::new(Code::NotSupported, Outcome::Denied, "listen", message)).await
         }
         Route::Wrong(methods) => {
-            let message = format!("`{path}` is served with {methods} alone");
+            let message = format!("`{}` is served with {methods} alone", shown(&path));
             let fault = Fault::new(Code::MethodNotAllowed, Outcome::Denied, "listen", message);
             let mut response = deny(entry, &fault).await;
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
@@ -470,17 +475,29 @@ async fn read<U: Upstream>(server: &Server<U>, headers: &HeaderMap, body: Body) 
         held.grow(data.len()).map_err(full)?;
         match first.take() {
             None if whole.is_empty() => first = Some(data),
-            None => whole.extend_from_slice(&data),
+            None => {
+                whole.reserve(room(declared, length, whole.len(), data.len()));
+                whole.extend_from_slice(&data);
+            }
             Some(begin) => {
-                whole.reserve(
-                    declared.unwrap_or_default().min(RESERVED_MAX.max(limits.body)).max(begin.len() + data.len()),
-                );
+                whole.reserve(room(declared, length, 0, begin.len() + data.len()));
                 whole.extend_from_slice(&begin);
                 whole.extend_from_slice(&data);
             }
         }
     }
     Ok((first.unwrap_or_else(|| whole.freeze()), held))
+}
+
+/// Bytes to reserve for `more` that have come, where `length` have in all and `kept` are in the buffer.
+///
+/// Once a good part of a declared body is there, room is made for all of it, so that no byte is copied
+/// again; before that, a promise alone takes no memory.
+fn room(declared: Option<usize>, length: usize, kept: usize, more: usize) -> usize {
+    match declared {
+        Some(declared) if length >= TRUSTED.min(declared) => declared.saturating_sub(kept).max(more),
+        _ => more,
+    }
 }
 
 fn models<U: Upstream>(server: &Server<U>) -> Vec<u8> {
@@ -499,4 +516,17 @@ fn model(name: &str) -> Vec<u8> {
     out.extend_from_slice(&string::quoted(name));
     out.extend_from_slice(br#","object":"model","created":0,"owned_by":"portcullis"}"#);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_alone_takes_no_memory() {
+        assert_eq!(room(Some(32 << 20), 2, 1, 1), 1);
+        assert_eq!(room(None, 5 << 20, 4 << 20, 100), 100);
+        assert_eq!(room(Some(32 << 20), 1 << 20, 100, 50), (32 << 20) - 100);
+        assert_eq!(room(Some(300), 300, 100, 200), 200);
+    }
 }

@@ -104,6 +104,7 @@ pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading)
     let mut out = passed(backend_headers, |name| {
         FROM_BACKEND.contains(&name)
             || name.starts_with("x-portcullis-")
+            || name.starts_with("access-control-")
             || (!own && (ACCOUNT.contains(&name) || name.starts_with("x-ratelimit-")))
             || (reading == Reading::Held
                 && matches!(name, "content-type" | "content-encoding" | "etag" | "content-md5" | "digest"))

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::api::reply::CALLS_MAX;
+use crate::api::reply::CHOICES_MAX;
 use crate::api::reply::Choice;
 use crate::api::reply::Finish;
 use crate::api::reply::Reply;
@@ -101,7 +103,7 @@ pub fn read(body: &[u8]) -> Result<WholeReply, ReplyError> {
                 cursor.skip()?;
             }
         }
-        Ok::<(), JsonFault>(())
+        Ok::<(), ReplyError>(())
     })?;
     cursor.end()?;
     if reported {
@@ -113,7 +115,10 @@ pub fn read(body: &[u8]) -> Result<WholeReply, ReplyError> {
     Ok(whole)
 }
 
-fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), JsonFault> {
+fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), ReplyError> {
+    if whole.reply.choices.len() >= CHOICES_MAX {
+        return Err(ReplyError::TooMany);
+    }
     let (mut choice, mut place) = (Choice::default(), ChoicePlace::default());
     cursor.object(|cursor, member| {
         let value = match &*member.key {
@@ -135,7 +140,7 @@ fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), JsonFau
             _ => cursor.skip()?,
         };
         place.members.push(MemberPlace { key: Key::read(&member.key), whole: member.key_at..value.end, value });
-        Ok::<(), JsonFault>(())
+        Ok::<(), ReplyError>(())
     })?;
     whole.reply.choices.push(choice);
     whole.places.push(place);
@@ -148,7 +153,7 @@ fn message(
     key_at: usize,
     choice: &mut Choice,
     place: &mut ChoicePlace,
-) -> Result<(), JsonFault> {
+) -> Result<(), ReplyError> {
     let start = cursor.offset();
     let value = match key {
         "content" => match cursor.begins() {
@@ -165,9 +170,13 @@ fn message(
             choice.refusal = Some(said.into_owned());
             start..spot.after()
         }
-        "tool_calls" if cursor.begins() == Begins::Array => {
-            cursor.array(|cursor| tool_call(cursor).map(|call| choice.tool_calls.push(call)))?
-        }
+        "tool_calls" if cursor.begins() == Begins::Array => cursor.array(|cursor| {
+            if choice.tool_calls.len() >= CALLS_MAX {
+                return Err(ReplyError::TooMany);
+            }
+            choice.tool_calls.push(tool_call(cursor)?);
+            Ok(())
+        })?,
         "reasoning_content" | "reasoning" => {
             choice.reasoned |= cursor.begins() != Begins::Null;
             cursor.skip()?

@@ -1,6 +1,8 @@
 //! Streamed answers in OpenAI's chat format, collected until they can be judged.
 
 use crate::api::backend::openai;
+use crate::api::reply::CALLS_MAX;
+use crate::api::reply::CHOICES_MAX;
 use crate::api::reply::Choice;
 use crate::api::reply::Finish;
 use crate::api::reply::Reply;
@@ -14,11 +16,6 @@ use crate::json::cursor::Cursor;
 use crate::json::string;
 use crate::json::string::Pending;
 use crate::wire::fault::Reported;
-
-/// Choices that one stream may hold: a bound on what an index can make the gateway allocate.
-const CHOICES_MAX: usize = 128;
-/// Tool calls that one choice may hold.
-const CALLS_MAX: usize = 256;
 
 /// Collects the chunks of one stream.
 #[derive(Debug, Default)]
@@ -196,7 +193,7 @@ impl Collector {
                 self.choices.sort_by_key(|gathered| gathered.choice.index);
                 self.choices.iter().position(|gathered| gathered.choice.index == index).unwrap_or_default()
             }
-            None => return Err(JsonFault::new(JsonFaultKind::Expected("at most 128 choices"), at).into()),
+            None => return Err(ReplyError::TooMany),
         };
         self.choices.get_mut(place).ok_or_else(|| JsonFault::new(JsonFaultKind::Expected("a choice"), at).into())
     }
@@ -285,7 +282,7 @@ impl Gathered {
                 self.calls.push(Call { index: wanted, ..Call::default() });
                 self.calls.len() - 1
             }
-            None => return Err(ReplyError::ToolIndexConflict(wanted)),
+            None => return Err(ReplyError::TooMany),
         };
         let call = self.calls.get_mut(place).ok_or(ReplyError::ToolIndexConflict(wanted))?;
         if call.call.id.is_empty() {

@@ -13,10 +13,15 @@ use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
 use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
+use crate::json::fault::shown;
 use crate::json::string;
 use crate::json::string::Spot;
 use crate::wire::fault::Code;
 
+/// Messages that a request may have.
+const MESSAGES_MAX: usize = 16_384;
+/// Tools that a request may offer.
+const TOOLS_MAX: usize = 256;
 /// Tags that a caller may give a request for the audit record.
 const TAGS_MAX: usize = 16;
 /// Bytes of one tag's key or value.
@@ -63,8 +68,6 @@ pub struct Messages {
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// Where the whole message stands.
-    pub at: Range<usize>,
     /// Its content.
     pub content: Content,
 }
@@ -284,7 +287,13 @@ impl Reader {
                 }
                 "messages" if cursor.begins() == Begins::Array => {
                     let list = &mut self.messages.list;
-                    self.messages.at = cursor.array(|cursor| message(cursor).map(|message| list.push(message)))?;
+                    self.messages.at = cursor.array(|cursor| {
+                        if list.len() >= MESSAGES_MAX {
+                            return Err(too_many("messages", MESSAGES_MAX));
+                        }
+                        list.push(message(cursor)?);
+                        Ok(())
+                    })?;
                 }
                 "response_format" if cursor.begins() == Begins::Object => {
                     let wants = response_format(cursor)?;
@@ -292,7 +301,13 @@ impl Reader {
                 }
                 "tools" if cursor.begins() == Begins::Array => {
                     let tools = &mut self.tools;
-                    cursor.array(|cursor| tool(cursor).map(|tool| tools.extend(tool)))?;
+                    cursor.array(|cursor| {
+                        if tools.len() >= TOOLS_MAX {
+                            return Err(too_many("tools", TOOLS_MAX));
+                        }
+                        tools.extend(tool(cursor)?);
+                        Ok(())
+                    })?;
                 }
                 "tool_choice" => self.tool_choice = tool_choice(cursor)?,
                 "portcullis" => self.own = Some((index, own(cursor)?)),
@@ -320,7 +335,7 @@ impl Reader {
         let mut names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
         names.sort_unstable();
         if let Some([twice, _]) = names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
-            let message = format!("two tools are called `{twice}`");
+            let message = format!("two tools are called `{}`", shown(twice));
             return Err(RequestError::new(Code::SchemaConflict, Some("tools"), message));
         }
         Ok(ChatRequest {
@@ -339,11 +354,15 @@ impl Reader {
     }
 }
 
+fn too_many(name: &'static str, max: usize) -> Fault {
+    RequestError::new(Code::InvalidJson, Some(name), format!("`{name}` has more than {max} entries")).into()
+}
+
 fn message(cursor: &mut Cursor<'_>) -> Result<Message, JsonFault> {
     let text = cursor.text();
     let mut role = Role::Other;
     let mut content = Content::None;
-    let at = cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
+    cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
         ("role", Begins::String) => {
             let spot = cursor.string()?;
             role = match &*string::decode(text, spot)? {
@@ -357,7 +376,7 @@ fn message(cursor: &mut Cursor<'_>) -> Result<Message, JsonFault> {
         ("content", Begins::Array) => cursor.skip().map(|at| content = Content::Parts(at)),
         _ => cursor.skip().map(|_| ()),
     })?;
-    Ok(Message { role, at, content })
+    Ok(Message { role, content })
 }
 
 fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
@@ -492,8 +511,8 @@ fn own(cursor: &mut Cursor<'_>) -> Result<Own, Fault> {
             }
             ("tags", _) => return Err(wrong("`portcullis.tags` is no object of strings".to_owned()).into()),
             (unknown, _) => {
-                let shown = crate::json::fault::shown(unknown);
-                let message = format!("`portcullis.{shown}` is not known; known are `policy`, `source` and `tags`");
+                let message =
+                    format!("`portcullis.{}` is not known; known are `policy`, `source` and `tags`", shown(unknown));
                 return Err(wrong(message).into());
             }
         }
