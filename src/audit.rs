@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::json;
@@ -25,6 +26,8 @@ use crate::settings::AuditContent;
 
 /// Lines that may wait for the disk.
 const QUEUE: usize = 1_024;
+/// How long a record may take to be written.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Lines written in one go.
 const BATCH: usize = 128;
 
@@ -87,11 +90,16 @@ impl AuditLog {
         let sender = self.sender().ok_or(AuditError::Write)?;
         let (written, waiting) = oneshot::channel();
         let line = Line { text: line(record, self.settings.content), written: Some(written) };
-        sender.send(line).await.map_err(|_| AuditError::Write)?;
-        match waiting.await {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(AuditError::Write),
-        }
+        let writing = async {
+            sender.send(line).await.ok()?;
+            waiting.await.ok().filter(|written| *written)
+        };
+        // A disk that hangs must not hang every exchange.
+        let Ok(written) = tokio::time::timeout(PATIENCE, writing).await else {
+            self.sound.store(false, Ordering::Relaxed);
+            return Err(AuditError::Write);
+        };
+        written.map(|_| ()).ok_or(AuditError::Write)
     }
 
     /// Hands a record over without waiting: for callers that have gone. Fails where the queue is full.
@@ -201,7 +209,6 @@ fn value(record: &Record, content: AuditContent) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
     use std::time::SystemTime;
 
     use super::*;

@@ -162,9 +162,10 @@ impl Metrics {
         self.audit_failures.add(1, &[]);
     }
 
-    /// The metrics in Prometheus' text format.
-    pub fn text(&self) -> String {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    /// The metrics in Prometheus' text format; none where they cannot be written.
+    pub fn text(&self) -> Option<String> {
+        let written = TextEncoder::new().encode_to_string(&self.registry.gather());
+        written.inspect_err(|error| tracing::error!(%error, "the metrics cannot be written")).ok()
     }
 }
 
@@ -221,7 +222,7 @@ mod tests {
         record.upstream = Duration::from_millis(29);
         metrics.observe(&record);
         metrics.panicked();
-        let text = metrics.text();
+        let text = metrics.text().unwrap();
         for line in [
             r#"portcullis_requests_total{alias="order-desk",code="",outcome="accepted"} 1"#,
             r#"portcullis_extractions_total{rung="fence"} 1"#,

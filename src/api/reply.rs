@@ -34,6 +34,14 @@ pub struct Choice {
     pub reasoned: bool,
 }
 
+impl Choice {
+    /// Bytes of what is to be judged.
+    pub fn bytes(&self) -> usize {
+        let calls: usize = self.tool_calls.iter().map(|call| call.arguments.len()).sum();
+        calls + self.content.as_ref().map_or(0, String::len)
+    }
+}
+
 /// A call to a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolCall {

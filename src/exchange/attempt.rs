@@ -1,5 +1,6 @@
 //! The attempts of one exchange: target after target, until one has an answer that counts.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -18,19 +19,20 @@ use crate::api::backend::openai;
 use crate::api::backend::openai_stream::Collector;
 use crate::api::ingress::chat::ChatRequest;
 use crate::api::ingress::chat_answer;
+use crate::api::reply::Choice;
 use crate::api::reply::Reply;
 use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
 use crate::catalog::Credentials;
 use crate::exchange::Gateway;
 use crate::exchange::Incoming;
+use crate::exchange::Out;
 use crate::exchange::deadline::InTime;
 use crate::exchange::sifted::Sifted;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
 use crate::stage::answer;
-use crate::stage::answer::Answer;
 use crate::stage::answer::Came;
 use crate::stage::answer::Fault;
 use crate::stage::answer::Retry;
@@ -56,6 +58,8 @@ use crate::wire::sse::EventReader;
 
 /// Bytes of a backend's error body that are read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
+/// Bodies above this size are read on a thread that may take its time.
+const READ_INLINE_BYTES: usize = 1 << 20;
 /// Answers above this size are judged on a thread that may take its time.
 const INLINE_BYTES: usize = 32 << 10;
 
@@ -69,14 +73,6 @@ pub(super) struct Attempts<'a, U> {
     pub(super) delivery: Delivery,
 }
 
-/// How the attempts ended.
-pub(super) enum Ended {
-    Answer(Answer),
-    Fault(Box<Fault>),
-    Relay { status: StatusCode, headers: HeaderMap, body: UpstreamBody },
-    Sift { headers: HeaderMap, stream: Box<Sifted> },
-}
-
 /// Why one attempt gave no answer.
 pub(super) struct Missed {
     pub(super) fault: Box<Fault>,
@@ -84,12 +80,32 @@ pub(super) struct Missed {
     pub(super) reason: &'static str,
     /// Whether the next target may be asked.
     transient: bool,
+    /// What the log gets beyond the caller's message: the chain of causes.
+    cause: Option<String>,
+}
+
+impl Missed {
+    /// Writes to the log what went wrong, under the request's id. A fault of the operator's to mend is an error.
+    pub(super) fn log(&self, record: &Record) {
+        let (request_id, backend, reason) = (&record.request_id, record.backend.as_deref(), self.reason);
+        let cause = self.cause.as_deref().unwrap_or_default();
+        match self.fault.own {
+            Code::InternalError | Code::UpstreamAuth => {
+                tracing::error!(request_id, backend, reason, cause, "{}", self.fault.message);
+            }
+            // These messages may quote the backend's own words, which no log gets.
+            Code::UpstreamError | Code::UpstreamProtocol | Code::OutputEmpty => {
+                tracing::warn!(request_id, backend, reason, cause, "an upstream call gave no answer");
+            }
+            _ => tracing::warn!(request_id, backend, reason, cause, "{}", self.fault.message),
+        }
+    }
 }
 
 impl<U: Upstream> Attempts<'_, U> {
     /// Asks target after target. Ends with the first answer, the first failure that no other target could
     /// mend, or the failure of the last one.
-    pub(super) async fn run(self, record: &mut Record) -> Ended {
+    pub(super) async fn run(self, record: &mut Record) -> Out {
         let calls = usize::try_from(self.plan.alias.upstream_calls_max).unwrap_or(usize::MAX);
         let mut last = None;
         for target in self.plan.targets.iter().take(calls) {
@@ -107,6 +123,7 @@ impl<U: Upstream> Attempts<'_, U> {
             match tried {
                 Ok(Ok(ended)) => return ended,
                 Ok(Err(missed)) => {
+                    missed.log(record);
                     record.failures.push((target.target.backend.name.clone(), missed.reason));
                     let transient = missed.transient;
                     last = Some(missed);
@@ -123,7 +140,7 @@ impl<U: Upstream> Attempts<'_, U> {
         }
         let missed = last.unwrap_or_else(out_of_time);
         record.reason = Some(missed.reason);
-        Ended::Fault(missed.fault)
+        Out::Fault(missed.fault)
     }
 
     /// One attempt. `waited` is cleared once the time spent upstream has been entered in the record.
@@ -133,7 +150,7 @@ impl<U: Upstream> Attempts<'_, U> {
         record: &mut Record,
         started: Instant,
         waited: &mut bool,
-    ) -> Result<Ended, Missed> {
+    ) -> Result<Out, Missed> {
         let reading = if self.delivery == Delivery::Relay { Reading::Relayed } else { Reading::Held };
         let backend = &target.target.backend;
         let body = shape::shape(self.request, &self.plan.contract, target).map_err(|error| internal(&error))?;
@@ -156,7 +173,7 @@ impl<U: Upstream> Attempts<'_, U> {
             *waited = false;
             let headers = headers::inbound(&reply.headers, backend, reading);
             let body = self.in_time(backend, reply.body);
-            return Ok(Ended::Relay { status: reply.status, headers, body });
+            return Ok(Out::Relay { status: reply.status, headers, body });
         }
         let inbound = headers::inbound(&reply.headers, backend, reading);
         if self.delivery == Delivery::Sift && is_plain_events(&reply.headers) {
@@ -168,7 +185,7 @@ impl<U: Upstream> Attempts<'_, U> {
         record.upstream += started.elapsed();
         *waited = false;
         let mut ended = self.judged(target, came, record).await?;
-        if let Ended::Answer(answer) = &mut ended {
+        if let Out::Held(answer) = &mut ended {
             answer.held = Some(share);
             let mut headers = inbound;
             headers.extend(std::mem::take(&mut answer.headers));
@@ -183,7 +200,7 @@ impl<U: Upstream> Attempts<'_, U> {
     }
 
     /// A stream of which only the tool calls are held. No other target is asked once it has begun.
-    fn sift(&self, target: &TargetPlan, reply: UpstreamReply, mut headers: HeaderMap) -> Result<Ended, Missed> {
+    fn sift(&self, target: &TargetPlan, reply: UpstreamReply, mut headers: HeaderMap) -> Result<Out, Missed> {
         let held = self.gateway.held.take(0).map_err(|_| overloaded())?;
         let sift = Sift::new(self.request.include_usage);
         let (contract, backend) = (self.plan.contract.clone(), Arc::clone(&target.target.backend));
@@ -191,7 +208,7 @@ impl<U: Upstream> Attempts<'_, U> {
         headers.extend(answer::event_headers());
         let stream =
             Box::new(Sifted::new(self.in_time(&target.target.backend, reply.body), sift, contract, backend, held, max));
-        Ok(Ended::Sift { headers, stream })
+        Ok(Out::Sift { headers, stream })
     }
 
     /// A status that is no success: the caller gets it in our shape, with what the backend said.
@@ -236,31 +253,38 @@ impl<U: Upstream> Attempts<'_, U> {
             return Ok((Came::Stream(collected), hold.share));
         }
         let body = collect_whole(reply.body, &mut hold).await?;
-        let body = decoded(body, &coding, max, backend)?;
+        let (body, share) = decoded(body, &coding, hold.share, max, backend).await?;
         if events {
             let (mut reader, mut collector) = (EventReader::new(), Collector::default());
             let read = reader
                 .feed(&body, |data| collector.take(data).map(|_| ()))
                 .and_then(|()| reader.finish(|data| collector.take(data).map(|_| ())));
             let collected = read.and_then(|()| collector.finish()).map_err(|error| unread(backend, error))?;
-            return Ok((Came::Stream(collected), hold.share));
+            return Ok((Came::Stream(collected), share));
         }
-        let whole = openai::read(&body).map_err(|error| unread(backend, error))?;
+        let whole = if body.len() > READ_INLINE_BYTES {
+            let own = body.clone();
+            let reading = tokio::task::spawn_blocking(move || openai::read(&own));
+            reading.await.map_err(|error| internal(&error))?
+        } else {
+            openai::read(&body)
+        };
+        let whole = whole.map_err(|error| unread(backend, error))?;
         let came = match self.request.stream {
             true => Came::Stream(chat_answer::as_collected(&body, whole)),
             false => Came::Whole(body, whole),
         };
-        Ok((came, hold.share))
+        Ok((came, share))
     }
 
-    async fn judged(&self, target: &TargetPlan, came: Came, record: &mut Record) -> Result<Ended, Missed> {
+    async fn judged(&self, target: &TargetPlan, came: Came, record: &mut Record) -> Result<Out, Missed> {
         let reply = came.reply();
         record.usage = reply.usage;
         if self.gateway.settings.audit.is_some() {
             record.text = reply.choices.first().and_then(|choice| choice.content.clone());
         }
         let tags = &target.target.backend.capabilities.reasoning_tags;
-        let size: usize = reply.choices.iter().map(|choice| choice.content.as_ref().map_or(0, String::len)).sum();
+        let size: usize = reply.choices.iter().map(Choice::bytes).sum();
         let (verdict, came) = if size > INLINE_BYTES {
             let (contract, tags) = (self.plan.contract.clone(), tags.clone());
             let judging = tokio::task::spawn_blocking(move || (judge::judge(&contract, came.reply(), &tags), came));
@@ -271,23 +295,20 @@ impl<U: Upstream> Attempts<'_, U> {
         self.answered(verdict, &came, record)
     }
 
-    fn answered(&self, verdict: Verdict, came: &Came, record: &mut Record) -> Result<Ended, Missed> {
+    fn answered(&self, verdict: Verdict, came: &Came, record: &mut Record) -> Result<Out, Missed> {
         let include_usage = self.request.include_usage;
         match verdict {
             Verdict::Accept(accepted) => {
                 record.outcome = Outcome::Accepted;
                 record.rung = accepted.choices().first().and_then(|choice| choice.rung);
                 record.loose_tool_violations = accepted.loose();
-                answer::accepted(came, &accepted, include_usage).map(Ended::Answer).map_err(|error| internal(&error))
+                answer::accepted(came, &accepted, include_usage).map(Out::Held).map_err(|error| internal(&error))
             }
             Verdict::Refuse(who) => {
                 record.outcome = Outcome::Refused;
-                record.reason = Some(match who {
-                    Refused::Model => "refusal",
-                    Refused::Filter => "content_filter",
-                });
+                record.reason = Some(who.as_str());
                 let filtered = who == Refused::Filter;
-                answer::refused(came, filtered, include_usage).map(Ended::Answer).map_err(|error| internal(&error))
+                answer::refused(came, filtered, include_usage).map(Out::Held).map_err(|error| internal(&error))
             }
             Verdict::Reject(rejection) => {
                 record.outcome = Outcome::Rejected;
@@ -295,7 +316,7 @@ impl<U: Upstream> Attempts<'_, U> {
                 record.rung = rejection.rung;
                 let fault = Fault::rejected(&rejection);
                 record.violations = Some(rejection.violations);
-                Ok(Ended::Fault(Box::new(fault)))
+                Ok(Out::Fault(Box::new(fault)))
             }
             Verdict::Fail(how) => Err(failed(how, came.reply())),
         }
@@ -402,32 +423,60 @@ async fn next(body: &mut UpstreamBody) -> Result<Option<Bytes>, Missed> {
     }
 }
 
-/// Undoes a coding that came although none was asked for: gzip, and no further than `max` bytes.
-fn decoded(body: Bytes, coding: &str, max: usize, backend: &Backend) -> Result<Bytes, Missed> {
-    use std::io::Read as _;
+/// Undoes a coding that came although none was asked for: gzip, no further than one answer may go, and with
+/// its share of what all may hold taken as it grows.
+async fn decoded(
+    body: Bytes,
+    coding: &str,
+    share: Share,
+    max: usize,
+    backend: &Backend,
+) -> Result<(Bytes, Share), Missed> {
     match coding.trim().to_ascii_lowercase().as_str() {
-        "identity" | "" => Ok(body),
+        "identity" | "" => Ok((body, share)),
         "gzip" | "x-gzip" => {
-            let mut text = Vec::new();
-            let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-            let read = flate2::read::MultiGzDecoder::new(&*body).take(limit).read_to_end(&mut text);
-            match read {
-                Ok(_) if text.len() > max => {
-                    Err(unsent(UpstreamError::TooLarge { backend: backend.name.clone(), max }))
-                }
-                Ok(_) => Ok(text.into()),
-                Err(_) => Err(protocol("the backend's gzip cannot be read", "gzip")),
+            // Minutes of work can hide in a few kilobytes, so it is not done on a thread that serves others.
+            let unpacking = tokio::task::spawn_blocking(move || unpacked(&body, share, max)).await;
+            match unpacking.map_err(|error| internal(&error))? {
+                Ok(unpacked) => Ok(unpacked),
+                Err(Packed::TooLarge) => Err(unsent(UpstreamError::TooLarge { backend: backend.name.clone(), max })),
+                Err(Packed::Full) => Err(overloaded()),
+                Err(Packed::Broken) => Err(protocol("the backend's gzip cannot be read", "gzip")),
             }
         }
-        other => Err(unsent(UpstreamError::Coding {
-            backend: backend.name.clone(),
-            coding: crate::json::fault::shown(other),
-        })),
+        other => {
+            let coding = crate::json::fault::shown(other);
+            Err(unsent(UpstreamError::Coding { backend: backend.name.clone(), coding }))
+        }
+    }
+}
+
+/// Why a packed body could not be unpacked.
+enum Packed {
+    TooLarge,
+    Full,
+    Broken,
+}
+
+fn unpacked(body: &[u8], mut share: Share, max: usize) -> Result<(Bytes, Share), Packed> {
+    let mut reader = flate2::read::MultiGzDecoder::new(body);
+    let mut text = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let length = reader.read(&mut piece).map_err(|_| Packed::Broken)?;
+        if length == 0 {
+            return Ok((text.into(), share));
+        }
+        if text.len() + length > max {
+            return Err(Packed::TooLarge);
+        }
+        share.grow(length).map_err(|_| Packed::Full)?;
+        text.extend_from_slice(piece.get(..length).unwrap_or_default());
     }
 }
 
 fn missed(code: Code, stage: &'static str, reason: &'static str, transient: bool, message: String) -> Missed {
-    Missed { fault: Box::new(Fault::new(code, Outcome::Failed, stage, message)), reason, transient }
+    Missed { fault: Box::new(Fault::new(code, Outcome::Failed, stage, message)), reason, transient, cause: None }
 }
 
 fn protocol(message: &str, reason: &'static str) -> Missed {
@@ -449,14 +498,9 @@ fn out_of_time() -> Missed {
 }
 
 fn internal(error: &dyn std::error::Error) -> Missed {
-    tracing::error!(error = %error, "an exchange failed inside the gateway");
-    missed(
-        Code::InternalError,
-        "answer",
-        "internal",
-        false,
-        "the gateway failed; the request id finds it in the log".to_owned(),
-    )
+    let message = "the gateway failed; the request id finds it in the log".to_owned();
+    let failed = missed(Code::InternalError, "answer", "internal", false, message);
+    Missed { cause: Some(error.to_string()), ..failed }
 }
 
 pub(super) fn unsent(error: UpstreamError) -> Missed {
@@ -467,15 +511,14 @@ pub(super) fn unsent(error: UpstreamError) -> Missed {
         UpstreamError::TooLarge { .. } => Code::UpstreamTooLarge,
     };
     let (reason, transient) = (error.reason(), error.is_transient());
-    let mut chain = String::new();
+    let mut causes = Vec::new();
     let mut source = std::error::Error::source(&error);
     while let Some(inner) = source {
-        chain.push_str(": ");
-        chain.push_str(&inner.to_string());
+        causes.push(inner.to_string());
         source = inner.source();
     }
-    tracing::warn!(reason, "{error}{chain}");
-    missed(code, "send", reason, transient, error.to_string())
+    let failed = missed(code, "send", reason, transient, error.to_string());
+    Missed { cause: Some(causes.join(": ")), ..failed }
 }
 
 /// An answer in a 200 that cannot be read, or that carries an error.
@@ -501,11 +544,6 @@ fn refused_by(backend: &Backend, status: StatusCode, said: Reported, retry_after
     if operators && credentials {
         let message =
             format!("the backend `{}` refused the operator's credentials ({})", backend.name, status.as_u16());
-        tracing::error!(
-            backend = backend.name,
-            status = status.as_u16(),
-            "the backend refused the operator's credentials"
-        );
         return missed(Code::UpstreamAuth, "send", "auth", false, message);
     }
     let transient =
@@ -528,5 +566,5 @@ fn refused_by(backend: &Backend, status: StatusCode, said: Reported, retry_after
     };
     // A redirect or an informational status is no answer that a caller could use.
     let status = if status.is_client_error() || status.is_server_error() { status } else { StatusCode::BAD_GATEWAY };
-    Missed { fault: Box::new(Fault::reported(status, said, retry)), reason, transient }
+    Missed { fault: Box::new(Fault::reported(status, said, retry)), reason, transient, cause: None }
 }

@@ -22,7 +22,6 @@ use crate::contract::Contract;
 use crate::contract::bounds::BoundsError;
 use crate::contract::schema::SchemaError;
 use crate::exchange::attempt::Attempts;
-use crate::exchange::attempt::Ended;
 use crate::exchange::schemas::SchemaCache;
 use crate::exchange::sifted::Sifted;
 use crate::json::JsonFaultKind;
@@ -127,6 +126,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Whether a contract concerns the answer.
+    pub fn is_judged(&self) -> bool {
+        self.delivery != Delivery::Relay
+    }
+
     /// Whether the whole answer is held for judgement.
     pub fn is_held(&self) -> bool {
         self.delivery == Delivery::Hold
@@ -167,12 +171,7 @@ pub async fn prepare<U: Upstream>(
 pub async fn carry<U: Upstream>(gateway: &Gateway<U>, prepared: Prepared, record: &mut Record) -> Out {
     let Prepared { request, plan, incoming, deadline, delivery } = prepared;
     let attempts = Attempts { gateway, request: &request, plan: &plan, incoming, deadline, delivery };
-    match attempts.run(record).await {
-        Ended::Answer(answer) => Out::Held(answer),
-        Ended::Fault(fault) => Out::Fault(fault),
-        Ended::Relay { status, headers, body } => Out::Relay { status, headers, body },
-        Ended::Sift { headers, stream } => Out::Sift { headers, stream },
-    }
+    attempts.run(record).await
 }
 
 fn denied(error: RequestError) -> Box<Fault> {

@@ -18,7 +18,6 @@ use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::sift::Ended;
 use crate::stage::sift::Sift;
-use crate::wire::fault::Code;
 
 /// A sifted stream under way. Dropping it ends the upstream call.
 pub struct Sifted {
@@ -79,7 +78,7 @@ impl Sifted {
                 self.sift = None;
                 record.outcome = Outcome::Failed;
                 record.reason = Some(missed.reason);
-                record.code = Code::ALL.iter().copied().find(|code| code.as_str() == missed.fault.code);
+                record.code = Some(missed.fault.own);
                 out.extend_from_slice(&missed.fault.event(&record.request_id, record.attempts));
             }
             if !out.is_empty() {
@@ -106,9 +105,9 @@ impl Sifted {
                 record.loose_tool_violations = accepted.loose();
                 out.extend_from_slice(&ended.events);
             }
-            Verdict::Refuse(_) => {
+            Verdict::Refuse(who) => {
                 record.outcome = Outcome::Refused;
-                record.reason = Some("refusal");
+                record.reason = Some(who.as_str());
                 // The refusal's words have gone on as they came; no call goes with them.
                 out.extend_from_slice(&ended.without_calls);
             }

@@ -46,11 +46,6 @@ impl JsonFault {
         Self { kind, at }
     }
 
-    /// Whether the text may have been well begun and simply stopped.
-    pub fn is_end(&self) -> bool {
-        matches!(self.kind, JsonFaultKind::Ends(_))
-    }
-
     /// Line and column of the fault in `text`, both from 1; the column counts characters.
     pub fn position(&self, text: &[u8]) -> (usize, usize) {
         let before = text.get(..self.at.min(text.len())).unwrap_or_default();

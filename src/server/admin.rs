@@ -16,6 +16,7 @@ use serde_json::json;
 use subtle::ConstantTimeEq as _;
 
 use crate::server::Server;
+use crate::stage::authenticate;
 use crate::stage::send::Upstream;
 
 /// Serves one request of the admin listener.
@@ -26,13 +27,21 @@ pub async fn serve<U: Upstream>(
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n"));
     }
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if server.gateway.settings.admin.address.ip().is_loopback() && !authenticate::is_loopback(host) {
+        // A page of another origin could have made its name resolve to here.
+        return Ok(text(StatusCode::FORBIDDEN, "only loopback names are served here\n"));
+    }
     Ok(match request.uri().path() {
         "/livez" => text(StatusCode::OK, "alive\n"),
         "/readyz" if request.uri().query() == Some("verbose") => verbose(&server, &request),
         "/readyz" if server.is_draining() => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/readyz" => text(StatusCode::OK, "ready\n"),
         "/metrics" => {
-            let mut response = text(StatusCode::OK, server.metrics.text());
+            let Some(metrics) = server.metrics.text() else {
+                return Ok(text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n"));
+            };
+            let mut response = text(StatusCode::OK, metrics);
             let kind = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             response

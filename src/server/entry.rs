@@ -2,6 +2,7 @@
 //! where nobody closes it, the caller went away.
 
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::Instant;
 
 use http::StatusCode;
@@ -12,6 +13,7 @@ use crate::record::Record;
 use crate::server::Server;
 use crate::stage::admit::Share;
 use crate::telemetry;
+use crate::wire::fault::Code;
 
 /// A record that will be made, whatever happens.
 pub struct Entry<U> {
@@ -21,18 +23,31 @@ pub struct Entry<U> {
     started: Instant,
     open: bool,
     /// The exchange's place among those under way: held until its answer is out.
-    _place: Option<Share>,
+    place: Option<Share>,
+    /// The gateway's own time, where the answer's head is out and the rest is waiting for the backend.
+    own: Option<Duration>,
 }
 
 impl<U> Entry<U> {
     /// Opens the record of a request whose head has arrived.
     pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Self {
-        Self { record, server, started, open: true, _place: None }
+        Self { record, server, started, open: true, place: None, own: None }
     }
 
     /// Keeps the exchange's place among those under way until the entry goes.
     pub fn keep(&mut self, place: Share) {
-        self._place = Some(place);
+        self.place = Some(place);
+    }
+
+    /// Gives the exchange's place away, to be kept until the answer is out.
+    pub fn place(&mut self) -> Option<Share> {
+        self.place.take()
+    }
+
+    /// The answer's head goes out, and the rest as it comes: from here on time is the backend's.
+    pub fn begin_relay(&mut self) {
+        self.record.total = self.started.elapsed();
+        self.own = Some(self.record.own());
     }
 
     /// Closes it before the answer goes out. Fails where the audit record is required and cannot be written.
@@ -67,6 +82,9 @@ impl<U> Entry<U> {
             return;
         }
         self.record.total = self.started.elapsed();
+        if let Some(own) = self.own {
+            self.record.upstream = self.record.total.saturating_sub(own);
+        }
         self.open = false;
         if let Some(audit) = &self.server.audit
             && let Err(error) = audit.post(&self.record)
@@ -83,7 +101,7 @@ impl<U> Entry<U> {
     }
 
     /// How long the exchange has taken.
-    pub fn elapsed(&self) -> std::time::Duration {
+    pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 }
@@ -92,6 +110,13 @@ impl<U> Drop for Entry<U> {
     fn drop(&mut self) {
         if !self.open {
             return;
+        }
+        if std::thread::panicking() {
+            self.record.outcome = Outcome::Failed;
+            self.record.status = StatusCode::INTERNAL_SERVER_ERROR;
+            self.record.code = Some(Code::InternalError);
+            self.record.reason = Some("internal");
+            return self.close_now();
         }
         self.record.outcome = Outcome::Cancelled;
         self.record.status = StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST);

@@ -47,6 +47,7 @@ use crate::stage::authenticate::Caller;
 use crate::stage::headers;
 use crate::stage::send::Upstream;
 use crate::wire::fault::Code;
+use crate::wire::sse;
 
 /// Bytes of a body that must have come before all that it declares is reserved.
 const TRUSTED: usize = 1 << 20;
@@ -230,11 +231,6 @@ async fn chat<U: Upstream>(
     body: Body,
     caller: Caller,
 ) -> Response<OutBody<U>> {
-    if server.audit.as_ref().is_some_and(|audit| audit.is_required() && !audit.is_sound()) {
-        // The disk may have come back: this record is the trial.
-        let message = "the audit record cannot be written, and it is required";
-        return deny(entry, &Fault::new(Code::AuditUnavailable, Outcome::Denied, "admit", message)).await;
-    }
     let (body, held) = match read(&server, &head.headers, body).await {
         Ok(read) => read,
         Err(Unread::Denied(fault)) => return deny(entry, &fault).await,
@@ -251,6 +247,12 @@ async fn chat<U: Upstream>(
         Ok(prepared) => prepared,
         Err(fault) => return deny(entry, &fault).await,
     };
+    let unrecorded = server.audit.as_ref().is_some_and(|audit| audit.is_required() && !audit.is_sound());
+    if unrecorded && prepared.is_judged() {
+        // The disk may have come back: this record is the trial.
+        let message = "the audit record cannot be written, and it is required";
+        return deny(entry, &Fault::new(Code::AuditUnavailable, Outcome::Denied, "admit", message)).await;
+    }
     let held_stream = prepared.is_held() && prepared.request.stream;
     let every = server.gateway.settings.listen.keepalive_after;
     let request_id = entry.record.request_id.clone();
@@ -265,7 +267,7 @@ async fn chat<U: Upstream>(
         biased;
         response = &mut settled => response,
         () = tokio::time::sleep(every) => {
-            let verdict = Box::pin(async move { events(settled.await).await });
+            let verdict = Box::pin(async move { events(settled.await) });
             let mut response = Response::new(OutBody::Held(Held::new(verdict, every)));
             *response.headers_mut() = answer::event_headers();
             if let Ok(id) = HeaderValue::try_from(request_id)
@@ -279,16 +281,24 @@ async fn chat<U: Upstream>(
 }
 
 /// What a settled answer says on a stream whose status has gone out: its events, or its error as one.
-async fn events<U: Send + Sync + 'static>(response: Response<OutBody<U>>) -> Vec<Bytes> {
+fn events<U>(response: Response<OutBody<U>>) -> (Vec<Bytes>, Vec<Share>) {
     let (head, body) = response.into_parts();
-    let OutBody::Pieces { rest: pieces, .. } = body else { return Vec::new() };
-    if headers::is_event_stream(&head.headers) {
-        return pieces.into();
+    match body {
+        OutBody::Pieces { rest, shares, .. } if headers::is_event_stream(&head.headers) => (rest.into(), shares),
+        OutBody::Pieces { rest, shares, .. } => {
+            let mut event = Vec::new();
+            let pieces: Vec<Bytes> = rest.into();
+            sse::event_onto(&pieces.concat(), &mut event);
+            (vec![event.into()], shares)
+        }
+        // A held exchange is settled whole; were it not, the caller must see that the stream broke.
+        OutBody::Relay(..) | OutBody::Sifted(..) | OutBody::Held(_) => {
+            let message = "the gateway failed; the request id finds it in the log";
+            tracing::error!("a held exchange was settled by a stream");
+            let fault = Fault::new(Code::InternalError, Outcome::Failed, "answer", message);
+            (vec![fault.event("", 0).into()], Vec::new())
+        }
     }
-    let mut event = Vec::new();
-    let body: Vec<Bytes> = pieces.into();
-    crate::wire::sse::event_onto(&body.concat(), &mut event);
-    vec![event.into()]
 }
 
 /// Carries a prepared request to its answer and closes its record.
@@ -304,17 +314,11 @@ async fn settle<U: Upstream>(server: &Arc<Server<U>>, prepared: Prepared, mut en
         Out::Held(answer) => answer,
         Out::Fault(fault) => {
             entry.record.outcome = fault.outcome;
-            entry.record.code = code_of(&fault);
+            entry.record.code = Some(fault.own);
             fault.answer(&entry.record.request_id, entry.record.attempts)
         }
     };
     finish(entry, answer).await
-}
-
-/// The gateway's own code of a fault; an upstream's own words are no label.
-fn code_of(fault: &Fault) -> Option<Code> {
-    let own = Code::ALL.iter().find(|code| code.as_str() == fault.code && code.status() == fault.status);
-    own.copied().or((fault.outcome == Outcome::Failed).then_some(Code::UpstreamError))
 }
 
 /// An answer that goes out as it comes: its record is closed when its last byte has.
@@ -325,7 +329,7 @@ fn relay<U: Upstream>(
     body: impl FnOnce(Box<Entry<U>>) -> OutBody<U>,
 ) -> Response<OutBody<U>> {
     entry.record.status = status;
-    entry.record.total = entry.elapsed();
+    entry.begin_relay();
     let mut headers = headers;
     if headers::is_event_stream(&headers) {
         for (name, value) in &answer::event_headers() {
@@ -341,7 +345,7 @@ fn relay<U: Upstream>(
 
 async fn deny<U: Upstream>(mut entry: Entry<U>, fault: &Fault) -> Response<OutBody<U>> {
     entry.record.outcome = fault.outcome;
-    entry.record.code = code_of(fault);
+    entry.record.code = Some(fault.own);
     let answer = fault.answer(&entry.record.request_id, entry.record.attempts);
     finish(entry, answer).await
 }
@@ -349,7 +353,7 @@ async fn deny<U: Upstream>(mut entry: Entry<U>, fault: &Fault) -> Response<OutBo
 async fn listed<U: Upstream>(mut entry: Entry<U>, body: Vec<u8>) -> Response<OutBody<U>> {
     entry.record.outcome = Outcome::Unchecked;
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    finish(entry, Answer { status: StatusCode::OK, headers, body: vec![body.into()], events: false, held: None }).await
+    finish(entry, Answer { status: StatusCode::OK, headers, body: vec![body.into()], held: None }).await
 }
 
 async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
@@ -361,7 +365,7 @@ async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
         ),
         (header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600")),
     ]);
-    finish(entry, Answer { status: StatusCode::NO_CONTENT, headers, body: Vec::new(), events: false, held: None }).await
+    finish(entry, Answer { status: StatusCode::NO_CONTENT, headers, body: Vec::new(), held: None }).await
 }
 
 /// Closes the record, then lets the answer go.
@@ -369,7 +373,8 @@ async fn finish<U: Upstream>(mut entry: Entry<U>, answer: Answer) -> Response<Ou
     entry.record.status = answer.status;
     let mut answer = answer;
     let closed: Result<(), AuditError> = entry.close().await;
-    if closed.is_err() && entry.record.outcome != Outcome::Denied {
+    let judged = !matches!(entry.record.outcome, Outcome::Denied | Outcome::Unchecked);
+    if closed.is_err() && judged {
         entry.record.outcome = Outcome::Failed;
         entry.record.code = Some(Code::AuditUnavailable);
         let message = "the audit record cannot be written, and it is required";
@@ -381,11 +386,15 @@ async fn finish<U: Upstream>(mut entry: Entry<U>, answer: Answer) -> Response<Ou
         entry.tell();
     }
     own_headers(&entry, &mut answer.headers);
-    plain(answer)
+    let mut response = plain(answer);
+    if let OutBody::Pieces { shares, .. } = response.body_mut() {
+        shares.extend(entry.place());
+    }
+    response
 }
 
 fn plain<U>(answer: Answer) -> Response<OutBody<U>> {
-    let mut response = Response::new(OutBody::pieces(answer.body, answer.held));
+    let mut response = Response::new(OutBody::pieces(answer.body, answer.held.into_iter().collect()));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response

@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -28,6 +29,10 @@ pub struct Activity {
     answered: AtomicU64,
     /// Milliseconds after `accepted`, plus one, at which the head that is coming in began; 0 is none.
     head: AtomicU64,
+    /// Milliseconds after `accepted`, plus one, since when the socket takes nothing more; 0 is none.
+    stuck: AtomicU64,
+    /// It speaks HTTP/2, where bytes may come that are no head.
+    http2: AtomicBool,
 }
 
 impl Activity {
@@ -38,11 +43,22 @@ impl Activity {
             under_way: AtomicUsize::new(0),
             answered: AtomicU64::new(0),
             head: AtomicU64::new(0),
+            stuck: AtomicU64::new(0),
+            http2: AtomicBool::new(false),
         })
     }
 
     fn now(&self) -> u64 {
         u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes were offered to the socket; `stuck` tells that it took none.
+    fn wrote(&self, stuck: bool) {
+        match (stuck, self.stuck.load(Ordering::Relaxed)) {
+            (true, 0) => self.stuck.store(self.now() + 1, Ordering::Relaxed),
+            (false, since) if since > 0 => self.stuck.store(0, Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     /// A request's head is whole. The exchange is under way until what is returned goes.
@@ -52,12 +68,18 @@ impl Activity {
         UnderWay(Arc::clone(self))
     }
 
-    /// Waits until the connection has lain idle for too long, or a head has taken too long to come.
+    /// Waits until the connection has lain idle for too long, a head has taken too long to come, or the
+    /// caller has read nothing of an answer for too long.
     pub async fn ended(&self, header_timeout: Duration, idle_timeout: Duration) {
         // What the connection is doing may change at any time, so no wait is longer than the shorter clock.
         let step = header_timeout.min(idle_timeout);
         loop {
             if self.under_way.load(Ordering::Relaxed) > 0 {
+                let stuck = self.stuck.load(Ordering::Relaxed);
+                let patience = u64::try_from(idle_timeout.as_millis()).unwrap_or(u64::MAX);
+                if stuck > 0 && self.now().saturating_sub(stuck - 1) >= patience {
+                    return; // the caller reads nothing of its answer
+                }
                 tokio::time::sleep(step).await;
                 continue;
             }
@@ -143,6 +165,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(context, buffer);
         let activity = &self.activity;
+        if activity.under_way.load(Ordering::Relaxed) == 0
+            && buffer.filled().get(before..).unwrap_or_default().starts_with(b"PRI *")
+        {
+            activity.http2.store(true, Ordering::Relaxed);
+            activity.answered.store(activity.now().max(1), Ordering::Relaxed);
+        }
+        if activity.http2.load(Ordering::Relaxed) {
+            return read;
+        }
         let idle = activity.under_way.load(Ordering::Relaxed) == 0 && activity.head.load(Ordering::Relaxed) == 0;
         if idle && buffer.filled().len() > before {
             activity.head.store(activity.now() + 1, Ordering::Relaxed);
@@ -153,7 +184,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(context, bytes)
+        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.activity.wrote(written.is_pending());
+        written
     }
 
     fn poll_write_vectored(
@@ -161,7 +194,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(context, pieces)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(context, pieces);
+        self.activity.wrote(written.is_pending());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -200,6 +235,18 @@ mod tests {
         let activity = Activity::new();
         drop(activity.begin());
         assert!(ends_after(&activity).await >= IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_reads_nothing_is_let_go() {
+        let activity = Activity::new();
+        let _exchange = activity.begin();
+        activity.wrote(true);
+        let ended = ends_after(&activity).await;
+        assert!(ended >= IDLE && ended < IDLE + HEAD * 2, "{ended:?}");
+        activity.wrote(false);
+        let held = tokio::time::timeout(Duration::from_secs(600), activity.ended(HEAD, IDLE)).await;
+        assert!(held.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,8 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,6 +25,13 @@ use crate::server::idle::Activity;
 use crate::server::idle::Counted;
 use crate::server::idle::Watched;
 use crate::stage::send::Upstream;
+
+/// Connections beyond `limits.in_flight` that may be open: idle ones, and those that are told to wait.
+const SPARE_CONNECTIONS: usize = 4_096;
+/// Time for a head on the admin listener to arrive, and for a connection to it to lie idle.
+const ADMIN_HEAD: Duration = Duration::from_secs(30);
+/// Connections of the admin listener that may be open.
+const ADMIN_CONNECTIONS: usize = 64;
 
 /// A listener could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -99,14 +108,17 @@ async fn accept_main<U: Upstream>(
     let builder = Arc::new(builder);
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
+    let places =
+        Arc::new(Semaphore::new(limits.in_flight.saturating_add(SPARE_CONNECTIONS).min(Semaphore::MAX_PERMITS)));
     loop {
-        let Some(stream) = accepted(&listener, &ending).await else { break };
+        let Some((stream, place)) = accepted(&listener, &places, &ending).await else { break };
         let (builder, server, watcher) = (Arc::clone(&builder), Arc::clone(&server), graceful.watcher());
         let cut = at_once.clone();
         let activity = Activity::new();
         let stream = Watched::new(stream, Arc::clone(&activity));
         let seen = Arc::clone(&activity);
         connections.spawn(async move {
+            let _place = place;
             let service = service_fn(move |request: hyper::Request<Incoming>| {
                 let (exchange, server) = (seen.begin(), Arc::clone(&server));
                 async move {
@@ -140,12 +152,17 @@ async fn accept_main<U: Upstream>(
 
 async fn accept_admin<U: Upstream>(listener: TcpListener, server: Arc<Server<U>>, ending: CancellationToken) {
     let connections = TaskTracker::new();
-    while let Some(stream) = accepted(&listener, &ending).await {
+    let places = Arc::new(Semaphore::new(ADMIN_CONNECTIONS));
+    while let Some((stream, place)) = accepted(&listener, &places, &ending).await {
         let (server, cut) = (Arc::clone(&server), ending.clone());
         connections.spawn(async move {
+            let _place = place;
             let service = service_fn(move |request| admin::serve(Arc::clone(&server), request));
             let mut builder = hyper::server::conn::http1::Builder::new();
-            let connection = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+            let connection = builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(ADMIN_HEAD)
+                .serve_connection(TokioIo::new(stream), service);
             tokio::select! {
                 result = connection => if let Err(error) = result {
                     tracing::debug!(%error, "an admin connection ended early");
@@ -159,7 +176,17 @@ async fn accept_admin<U: Upstream>(listener: TcpListener, server: Arc<Server<U>>
 }
 
 /// The next connection; none once `ending` is cancelled. A failed accept is logged and waited out.
-async fn accepted(listener: &TcpListener, ending: &CancellationToken) -> Option<TcpStream> {
+async fn accepted(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    ending: &CancellationToken,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    // Without a place nothing is accepted: further callers wait in the system's own queue.
+    let place = tokio::select! {
+        biased;
+        () = ending.cancelled() => return None,
+        place = Arc::clone(places).acquire_owned() => place.ok()?,
+    };
     loop {
         let accepted = tokio::select! {
             biased;
@@ -169,7 +196,7 @@ async fn accepted(listener: &TcpListener, ending: &CancellationToken) -> Option<
         match accepted {
             Ok((stream, _)) => {
                 let _ = stream.set_nodelay(true); // a socket without it is slower, not wrong
-                return Some(stream);
+                return Some((stream, place));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");

@@ -34,8 +34,8 @@ pub enum OutBody<U> {
         rest: VecDeque<Bytes>,
         /// Bytes of it.
         left: u64,
-        /// Its share of the bytes that are held.
-        held: Option<Share>,
+        /// What the answer holds until it is out: its bytes, and its place among those under way.
+        shares: Vec<Share>,
     },
     /// A backend's answer as it comes, with the record that is closed at its end.
     Relay(UpstreamBody, Box<Entry<U>>),
@@ -45,31 +45,37 @@ pub enum OutBody<U> {
     Held(Held),
 }
 
-/// The rest of an exchange whose status has gone out: it gives the events of the answer.
-pub type Verdict = Pin<Box<dyn Future<Output = Vec<Bytes>> + Send>>;
+/// The rest of an exchange whose status has gone out: it gives the events of the answer, and what they hold
+/// until they are out.
+pub type PendingEvents = Pin<Box<dyn Future<Output = (Vec<Bytes>, Vec<Share>)> + Send>>;
 
 /// A held stream whose status has gone out.
 pub struct Held {
-    verdict: Option<Verdict>,
+    pending: Option<PendingEvents>,
     clock: Pin<Box<Sleep>>,
     every: Duration,
     rest: VecDeque<Bytes>,
+    shares: Vec<Share>,
 }
 
 impl Held {
     /// A held stream: the first comment goes out at once.
-    pub fn new(verdict: Verdict, every: Duration) -> Self {
+    pub fn new(pending: PendingEvents, every: Duration) -> Self {
         let rest = VecDeque::from([Bytes::from_static(KEEPALIVE)]);
-        Self { verdict: Some(verdict), clock: Box::pin(tokio::time::sleep(every)), every, rest }
+        Self { pending: Some(pending), clock: Box::pin(tokio::time::sleep(every)), every, rest, shares: Vec::new() }
     }
 
     fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(piece) = self.rest.pop_front() {
             return Poll::Ready(Some(piece));
         }
-        let Some(verdict) = &mut self.verdict else { return Poll::Ready(None) };
-        if let Poll::Ready(events) = verdict.as_mut().poll(context) {
-            self.verdict = None;
+        let Some(pending) = &mut self.pending else {
+            self.shares.clear();
+            return Poll::Ready(None);
+        };
+        if let Poll::Ready((events, shares)) = pending.as_mut().poll(context) {
+            self.pending = None;
+            self.shares = shares;
             self.rest = events.into();
             return Poll::Ready(self.rest.pop_front());
         }
@@ -94,9 +100,9 @@ impl<U> OutBody<U> {
     }
 
     /// A finished answer.
-    pub fn pieces(pieces: Vec<Bytes>, held: Option<Share>) -> Self {
+    pub fn pieces(pieces: Vec<Bytes>, shares: Vec<Share>) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-        Self::Pieces { rest: pieces.into(), left, held }
+        Self::Pieces { rest: pieces.into(), left, shares }
     }
 }
 
@@ -111,13 +117,13 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match self.get_mut() {
-            Self::Pieces { rest, left, held } => {
+            Self::Pieces { rest, left, shares } => {
                 let piece = match rest.front_mut() {
                     Some(piece) if piece.len() > HANDED => Some(piece.split_to(HANDED)),
                     _ => rest.pop_front(),
                 };
                 if piece.is_none() {
-                    *held = None;
+                    shares.clear();
                 }
                 *left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
                 Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
@@ -174,11 +180,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_held_stream_is_kept_alive_until_its_verdict() {
-        let verdict: Verdict = Box::pin(async {
+        let pending: PendingEvents = Box::pin(async {
             tokio::time::sleep(Duration::from_secs(25)).await;
-            vec![Bytes::from_static(b"data: x\n\n"), Bytes::from_static(b"data: [DONE]\n\n")]
+            (vec![Bytes::from_static(b"data: x\n\n"), Bytes::from_static(b"data: [DONE]\n\n")], Vec::new())
         });
-        let body = OutBody::<()>::Held(Held::new(verdict, Duration::from_secs(10)));
+        let body = OutBody::<()>::Held(Held::new(pending, Duration::from_secs(10)));
         let all = body.collect().await.unwrap().to_bytes();
         assert_eq!(all, ": portcullis\n\n: portcullis\n\n: portcullis\n\ndata: x\n\ndata: [DONE]\n\n");
     }

@@ -53,8 +53,6 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// Its body, in pieces.
     pub body: Vec<Bytes>,
-    /// Whether the body is an event stream.
-    pub events: bool,
     /// The body's share of the bytes that are held, given back when it is out.
     pub held: Option<Share>,
 }
@@ -80,11 +78,11 @@ pub fn refused(came: &Came, filtered: bool, include_usage: bool) -> Result<Answe
 
 fn json(status: StatusCode, body: Vec<Bytes>) -> Answer {
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    Answer { status, headers, body, events: false, held: None }
+    Answer { status, headers, body, held: None }
 }
 
 fn events(body: Vec<u8>) -> Answer {
-    Answer { status: StatusCode::OK, headers: event_headers(), body: vec![body.into()], events: true, held: None }
+    Answer { status: StatusCode::OK, headers: event_headers(), body: vec![body.into()], held: None }
 }
 
 /// The headers of every event stream.
@@ -101,7 +99,9 @@ pub fn event_headers() -> HeaderMap {
 pub struct Fault {
     /// The status.
     pub status: StatusCode,
-    /// The stable code, or the upstream's own where it reported one.
+    /// The gateway's own code: what the fault is counted under.
+    pub own: Code,
+    /// The code for the caller: the upstream's where it reported one.
     pub code: String,
     /// The `type`.
     pub kind: String,
@@ -134,13 +134,14 @@ impl Fault {
     /// A fault under one of the gateway's own codes.
     pub fn new(code: Code, outcome: Outcome, stage: &'static str, message: impl Into<String>) -> Self {
         let retry = match code.kind() {
-            Kind::Contract | Kind::Capability | Kind::Internal | Kind::Upstream => Retry::Never,
+            Kind::Contract | Kind::Internal | Kind::Upstream => Retry::Never,
             Kind::Overload => Retry::After(HeaderValue::from_static("1")),
             _ if code == Code::NotSupported => Retry::Never,
             Kind::InvalidRequest | Kind::Authentication | Kind::Permission => Retry::ByStatus,
         };
         Self {
             status: code.status(),
+            own: code,
             code: code.as_str().to_owned(),
             kind: code.kind().as_str().to_owned(),
             param: None,
@@ -186,6 +187,7 @@ impl Fault {
         };
         Self {
             status,
+            own: Code::UpstreamError,
             code: reported.code.unwrap_or_else(|| Code::UpstreamError.as_str().to_owned()),
             kind: reported.kind.unwrap_or_else(|| Kind::Upstream.as_str().to_owned()),
             param: reported.param,

@@ -92,6 +92,16 @@ pub enum Refused {
     Filter,
 }
 
+impl Refused {
+    /// The name as records and metrics have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "refusal",
+            Self::Filter => "content_filter",
+        }
+    }
+}
+
 /// What the backend failed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
@@ -249,7 +259,10 @@ fn tools(contract: &Contract, choice: &Choice, loose: &mut u32) -> Option<Violat
     for (index, call) in choice.tool_calls.iter().enumerate() {
         let place = Path::root().key("tool_calls").index(index);
         let Some(tool) = contract.tool(&call.name) else {
-            let message = format!("the tool `{}` was not offered in the request", shown(&call.name));
+            let message = match call.name.as_str() {
+                "" => "a call that names no function cannot be judged".to_owned(),
+                name => format!("the tool `{}` was not offered in the request", shown(name)),
+            };
             found.push(Violation { gate: "tools", kind: "unknown_tool", path: place, message, at: None });
             continue;
         };

@@ -29,6 +29,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio::time::Sleep;
+use tower_service::Service;
 
 use crate::catalog::Backend;
 use crate::catalog::Catalog;
@@ -40,6 +41,8 @@ use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
 use crate::upstream::scripted::Scripted;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Idle connections are dropped before a server's own keep-alive ends them (15 s and more are usual).
 const POOL_IDLE: Duration = Duration::from_secs(14);
@@ -53,11 +56,11 @@ pub struct Backends {
 }
 
 struct Pool {
-    client: Client<HttpsConnector<HttpConnector>, Pieces>,
+    client: Client<InTime<HttpsConnector<HttpConnector>>, Pieces>,
     places: Arc<Semaphore>,
 }
 
-/// A backend's address or TLS set-up is unusable.
+/// TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// The TLS provider offers no usable versions.
@@ -89,6 +92,10 @@ impl Backends {
         let progress = Arc::clone(&request.body().progress);
         let reply = match progress.within(first_byte, pool.client.request(request)).await {
             Ok(Ok(reply)) => reply,
+            Ok(Err(error)) if error.is_connect() && is_late(&error) => {
+                let (backend, after) = (backend.name.clone(), backend.timeouts.connect);
+                return Err(UpstreamError::Stall { backend, phase: Phase::Connect, after });
+            }
             Ok(Err(error)) if error.is_connect() => {
                 return Err(UpstreamError::Connect { backend: backend.name.clone(), source: error.into() });
             }
@@ -120,7 +127,6 @@ impl Pool {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(backend.timeouts.connect));
         tcp.set_keepalive(Some(Duration::from_secs(60)));
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let connector = HttpsConnectorBuilder::new()
@@ -134,8 +140,8 @@ impl Pool {
             .timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE)
             .pool_max_idle_per_host(backend.concurrency)
-            .http1_max_buf_size(HEAD_BYTES_MAX.max(64 << 10))
-            .build(connector);
+            .http1_max_buf_size(HEAD_BYTES_MAX)
+            .build(InTime { connector, patience: backend.timeouts.connect });
         Ok(Self { client, places: Arc::new(Semaphore::new(backend.concurrency)) })
     }
 
@@ -146,6 +152,56 @@ impl Pool {
             .await
             .map_err(|error| UpstreamError::Connect { backend: backend.name.clone(), source: error.into() })
     }
+}
+
+/// A connector that must have its connection within a time: name, TCP and TLS together.
+#[derive(Clone)]
+struct InTime<C> {
+    connector: C,
+    patience: Duration,
+}
+
+/// The connection did not stand in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection did not stand in time")]
+struct Late;
+
+impl<C> Service<Uri> for InTime<C>
+where
+    C: Service<Uri>,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+    C::Response: 'static,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.connector.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let (connecting, patience) = (self.connector.call(uri), self.patience);
+        Box::pin(async move {
+            match tokio::time::timeout(patience, connecting).await {
+                Ok(connected) => connected.map_err(Into::into),
+                Err(_) => Err(Late.into()),
+            }
+        })
+    }
+}
+
+/// Whether an error is a connection that did not stand in time.
+fn is_late(error: &dyn std::error::Error) -> bool {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if inner.is::<Late>() {
+            return true;
+        }
+        source = inner.source();
+    }
+    false
 }
 
 fn request(call: Call) -> Option<Request<Pieces>> {

@@ -86,8 +86,6 @@ codes! {
     SchemaViolation = "schema_violation", UNPROCESSABLE_ENTITY, Contract;
     /// A tool call breaks its contract.
     ToolViolation = "tool_violation", UNPROCESSABLE_ENTITY, Contract;
-    /// No target can take the request.
-    NoCapableBackend = "no_capable_backend", UNPROCESSABLE_ENTITY, Capability;
     /// A fault of the gateway's own.
     InternalError = "internal_error", INTERNAL_SERVER_ERROR, Internal;
     /// What was asked for is not served.
@@ -125,8 +123,6 @@ pub enum Kind {
     Permission,
     /// `contract_violation`
     Contract,
-    /// `capability_error`
-    Capability,
     /// `internal_error`
     Internal,
     /// `upstream_error`
@@ -143,7 +139,6 @@ impl Kind {
             Self::Authentication => "authentication_error",
             Self::Permission => "permission_error",
             Self::Contract => "contract_violation",
-            Self::Capability => "capability_error",
             Self::Internal => "internal_error",
             Self::Upstream => "upstream_error",
             Self::Overload => "overloaded_error",

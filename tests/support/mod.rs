@@ -235,8 +235,9 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// Starts the gateway on a file that says this.
     #[track_caller]
-    fn start(yaml: &str) -> Self {
+    pub fn start(yaml: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("portcullis.yaml");
         std::fs::write(&file, yaml).unwrap();
