@@ -38,9 +38,9 @@ fn events() -> Vec<Vec<u8>> {
 fn collect(pieces: &[impl AsRef<[u8]>]) -> Result<Collected, ReplyError> {
     let (mut reader, mut collector) = (EventReader::new(), Collector::default());
     for piece in pieces {
-        reader.feed(piece.as_ref(), |data| collector.take(data).map(|_| ()))?;
+        reader.feed(piece.as_ref(), |data| collector.take(data))?;
     }
-    reader.finish(|data| collector.take(data).map(|_| ()))?;
+    reader.finish(|data| collector.take(data))?;
     collector.finish()
 }
 

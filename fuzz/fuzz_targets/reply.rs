@@ -86,9 +86,9 @@ fn collect(stream: &[u8]) -> Result<Vec<portcullis::api::reply::Choice>, portcul
     let (mut reader, mut collector) = (EventReader::new(), Collector::default());
     reader.feed(stream, |data| {
         assert!(data == b"[DONE]" || serde_json::from_slice::<IgnoredAny>(data).is_ok(), "an event is JSON");
-        collector.take(data).map(|_| ())
+        collector.take(data)
     })?;
-    reader.finish(|data| collector.take(data).map(|_| ()))?;
+    reader.finish(|data| collector.take(data))?;
     assert!(collector.is_done());
     collector.finish().map(|collected| collected.reply.choices)
 }

@@ -53,8 +53,8 @@ fn events(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
 /// The answer, in words: what cannot be compared can at least be printed.
 fn collected(pieces: &[&[u8]]) -> String {
     let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-    let read = pieces.iter().try_for_each(|piece| reader.feed(piece, |data| collector.take(data).map(|_| ())));
-    let read = read.and_then(|()| reader.finish(|data| collector.take(data).map(|_| ())));
+    let read = pieces.iter().try_for_each(|piece| reader.feed(piece, |data| collector.take(data)));
+    let read = read.and_then(|()| reader.finish(|data| collector.take(data)));
     format!("{:?}", read.and_then(|()| collector.finish()))
 }
 

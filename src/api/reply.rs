@@ -123,6 +123,9 @@ pub enum ReplyError {
     /// Fragments of two tool calls under one index.
     #[error("two tool calls share the index {0}")]
     ToolIndexConflict(u64),
+    /// One choice stopped for two different reasons.
+    #[error("the backend gave two different finish reasons for one choice")]
+    TwoFinishes,
     /// The stream ended before every choice had a finish reason.
     #[error("the backend's stream ended without a finish reason")]
     Unfinished,

@@ -240,9 +240,8 @@ fn told(body: &[u8]) -> (String, String) {
 fn model_text(body: &[u8], stream: bool) -> String {
     if stream {
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-        let read = reader
-            .feed(body, |data| collector.take(data).map(|_| ()))
-            .and_then(|()| reader.finish(|data| collector.take(data).map(|_| ())));
+        let read =
+            reader.feed(body, |data| collector.take(data)).and_then(|()| reader.finish(|data| collector.take(data)));
         let collected = read.and_then(|()| collector.finish());
         return collected.map(|collected| of_choice(&collected.reply.choices)).unwrap_or_default();
     }

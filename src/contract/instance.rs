@@ -1,6 +1,7 @@
 //! Answers as the schema validator sees them: a tape, read in place.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use jsonschema::JsonType;
 use jsonschema::json::Array;
@@ -9,12 +10,14 @@ use jsonschema::json::JsonNumber;
 use jsonschema::json::Node;
 use jsonschema::json::NodeIdentity;
 use jsonschema::json::Object;
+use jsonschema_value::LazyInstance;
 use serde_json::Number;
 use serde_json::Value;
 
 use crate::json::tape::Elements;
 use crate::json::tape::Place;
 use crate::json::tape::What;
+use crate::json::tree;
 
 /// The representation of answers under judgement.
 pub struct OnTape;
@@ -118,6 +121,20 @@ impl<'a> Node<'a, OnTape> for Judged<'a> {
             Self::Place(place) => place.tree(),
             Self::Name(name) => Value::String((*name).to_owned()),
         })
+    }
+
+    /// An error keeps a slice of the answer and builds its value when it is read: there may be thousands of
+    /// errors, each on a large part of it.
+    fn lazy_value(&self) -> LazyInstance<'a> {
+        match self {
+            Self::Name(_) => LazyInstance::Ready(self.to_value()),
+            Self::Place(place) => LazyInstance::Deferred {
+                bytes: place.raw().as_bytes(),
+                tag: 0,
+                make: |bytes, _| tree::built(std::str::from_utf8(bytes).unwrap_or_default()).unwrap_or_default(),
+                cell: OnceLock::new(),
+            },
+        }
     }
 
     fn identity(&self) -> Option<NodeIdentity> {
@@ -231,7 +248,6 @@ mod tests {
 
     use super::*;
     use crate::json::tape::Tape;
-    use crate::json::tree;
 
     fn schemas() -> Vec<Value> {
         vec![

@@ -4,6 +4,7 @@ pub mod bounds;
 pub mod gate;
 pub mod instance;
 pub mod message;
+pub mod pattern;
 pub mod schema;
 pub mod verdict;
 

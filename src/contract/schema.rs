@@ -10,6 +10,7 @@ use crate::contract::bounds;
 use crate::contract::bounds::BoundsError;
 use crate::contract::instance::OnTape;
 use crate::contract::message;
+use crate::contract::pattern;
 use crate::digest::Digest;
 use crate::extraction::Admits;
 use crate::json::JsonFault;
@@ -33,7 +34,8 @@ pub struct CompiledSchema {
     digest: Digest,
     validator: Validator<OnTape>,
     admits: Admits,
-    listable: bool,
+    /// How many violations one value can have at the most; none where that knows no bound.
+    met: Option<usize>,
     escaped: Bytes,
     squashed: String,
 }
@@ -98,12 +100,13 @@ impl CompiledSchema {
         let bounds = bounds::measure(&value, limits.expanded)?;
         let validator = validator(&value)?;
         let admits = admits(&value);
-        let listable = !bounds.errors_grow && heavy_options(&value) <= HEAVY_OPTIONS_MAX;
+        let bounded = !bounds.errors_grow && heavy_options(&value) <= HEAVY_OPTIONS_MAX;
+        let met = bounded.then_some(bounds.expanded);
         let mut escaped = Vec::with_capacity(text.len() + text.len() / 4);
         string::escape_onto(said, &mut escaped);
         let squashed = said.split_ascii_whitespace().collect();
         let (digest, escaped) = (Digest::of(&text), escaped.into());
-        Ok(Self { digest, value, validator, admits, listable, escaped, squashed, text })
+        Ok(Self { digest, value, validator, admits, met, escaped, squashed, text })
     }
 
     /// The exact text.
@@ -136,11 +139,11 @@ impl CompiledSchema {
         self.admits
     }
 
-    /// Whether the violations of an answer can be listed in bounded time. The validator remembers what it
-    /// found of a recursive union only when it answers yes or no, and copies the options of an `enum` into
-    /// every error.
-    pub fn is_listable(&self) -> bool {
-        self.listable
+    /// Whether the violations of an answer of this many values can be listed in bounded time and memory: the
+    /// validator makes all of them before the first can be read. It remembers what it found of a recursive
+    /// union only when it answers yes or no, and copies the options of an `enum` into every error.
+    pub fn can_list(&self, values: usize) -> bool {
+        self.met.is_some_and(|met| values.saturating_mul(met.max(1)) <= LISTING_MAX)
     }
 
     /// The compiled validator.
@@ -149,6 +152,8 @@ impl CompiledSchema {
     }
 }
 
+/// Violations that the validator may have to make to list those of one answer: some 300 bytes each.
+const LISTING_MAX: usize = 200_000;
 /// Containers among the options of all `enum`s up to which violations are listed.
 const HEAVY_OPTIONS_MAX: usize = 500;
 
@@ -201,12 +206,15 @@ fn validator(schema: &Value) -> Result<Validator<OnTape>, SchemaError> {
         Ok(validator) => return Ok(validator),
         Err(error) => error,
     };
-    if looks_around(schema) {
+    if pattern::looks_around(schema) {
         let backtracking = PatternOptions::fancy_regex()
             .backtrack_limit(BACKTRACK_MAX)
             .size_limit(PATTERN_BYTES_MAX)
             .dfa_size_limit(PATTERN_BYTES_MAX);
-        return options().with_pattern_options(backtracking).build(schema).map_err(|error| invalid(schema, &error));
+        let spelt_out = pattern::spelt_out(schema)
+            .map_err(|found| SchemaError::Invalid { path: Path::root(), message: found.to_string() })?;
+        let built = options().with_pattern_options(backtracking).build(&spelt_out);
+        return built.map_err(|error| invalid(schema, &error));
     }
     Err(invalid(schema, &first))
 }
@@ -219,24 +227,6 @@ fn invalid(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
         _ => message::of(error),
     };
     SchemaError::Invalid { path, message }
-}
-
-/// Whether any pattern of the schema has a look-around or a back-reference, which the linear engine refuses.
-fn looks_around(schema: &Value) -> bool {
-    let fancy = |pattern: &str| {
-        ["(?=", "(?!", "(?<=", "(?<!", "(?>", "\\1", "\\2", "\\3", "\\k<"].iter().any(|mark| pattern.contains(mark))
-    };
-    match schema {
-        Value::Object(members) => members.iter().any(|(key, value)| match value {
-            Value::String(pattern) if key == "pattern" => fancy(pattern),
-            Value::Object(patterns) if key == "patternProperties" => {
-                patterns.iter().any(|(pattern, schema)| fancy(pattern) || looks_around(schema))
-            }
-            other => looks_around(other),
-        }),
-        Value::Array(items) => items.iter().any(looks_around),
-        _ => false,
-    }
 }
 
 /// Which containers a schema admits at its top, as far as `type` and local references tell.
@@ -360,6 +350,12 @@ mod tests {
         let schema = compile(&json!({"type": "string", "pattern": "^(?!secret).*$"})).unwrap();
         assert!(gate::schema::check(&schema, "\"open\"").is_none());
         assert!(gate::schema::check(&schema, "\"secret\"").is_some());
+        // ECMA 262 classes are ASCII's, with look-around as without.
+        let digits = compile(&json!({"type": "string", "pattern": "^(?=.*\\d)[\\d_]+$"})).unwrap();
+        assert!(gate::schema::check(&digits, "\"1_2\"").is_none());
+        assert!(gate::schema::check(&digits, "\"\u{661}\"").is_some());
+        let words = compile(&json!({"type": "string", "pattern": "^(?!x)\\w+$"})).unwrap();
+        assert!(gate::schema::check(&words, "\"é\"").is_some());
         let slow = compile(&json!({"type": "string", "pattern": "^(?=(a+)+$)b"})).unwrap();
         assert!(gate::schema::check(&slow, &format!("\"{}c\"", "a".repeat(2_000))).is_some());
     }

@@ -61,7 +61,7 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// Bodies above this size are read on a thread that may take its time.
 const READ_INLINE_BYTES: usize = 1 << 20;
 /// Answers above this size are judged on a thread that may take its time.
-const INLINE_BYTES: usize = 32 << 10;
+pub(super) const INLINE_BYTES: usize = 32 << 10;
 
 /// One exchange with all that its attempts need.
 pub(super) struct Attempts<'a, U> {
@@ -257,8 +257,8 @@ impl<U: Upstream> Attempts<'_, U> {
         if events {
             let (mut reader, mut collector) = (EventReader::new(), Collector::default());
             let read = reader
-                .feed(&body, |data| collector.take(data).map(|_| ()))
-                .and_then(|()| reader.finish(|data| collector.take(data).map(|_| ())));
+                .feed(&body, |data| collector.take(data))
+                .and_then(|()| reader.finish(|data| collector.take(data)));
             let collected = read.and_then(|()| collector.finish()).map_err(|error| unread(backend, error))?;
             return Ok((Came::Stream(collected), share));
         }
@@ -397,14 +397,14 @@ async fn collect_events(
     let backend = hold.backend;
     while let Some(data) = next(&mut body).await? {
         hold.take(data.len())?;
-        reader.feed(&data, |event| collector.take(event).map(|_| ())).map_err(|error| unread(backend, error))?;
+        reader.feed(&data, |event| collector.take(event)).map_err(|error| unread(backend, error))?;
         if collector.is_done() {
             // What follows `[DONE]` is not waited for; but a body that has ended gives its connection back.
             let _ = std::future::poll_fn(|context| Poll::Ready(body.as_mut().poll_frame(context))).await;
             break;
         }
     }
-    reader.finish(|event| collector.take(event).map(|_| ())).map_err(|error| unread(backend, error))?;
+    reader.finish(|event| collector.take(event)).map_err(|error| unread(backend, error))?;
     collector.finish().map_err(|error| unread(backend, error))
 }
 
@@ -497,7 +497,7 @@ fn out_of_time() -> Missed {
     missed(Code::UpstreamTimeout, "send", "deadline", false, "no backend answered within the deadline".to_owned())
 }
 
-fn internal(error: &dyn std::error::Error) -> Missed {
+pub(super) fn internal(error: &dyn std::error::Error) -> Missed {
     let message = "the gateway failed; the request id finds it in the log".to_owned();
     let failed = missed(Code::InternalError, "answer", "internal", false, message);
     Missed { cause: Some(error.to_string()), ..failed }
@@ -531,9 +531,11 @@ pub(super) fn unread(backend: &Backend, error: ReplyError) -> Missed {
             missed
         }
         ReplyError::NoChoices => missed(Code::OutputEmpty, "extract", "no_choices", true, error.to_string()),
-        ReplyError::Json(_) | ReplyError::TooMany | ReplyError::ToolIndexConflict(_) | ReplyError::Unfinished => {
-            protocol(&error.to_string(), "protocol")
-        }
+        ReplyError::Json(_)
+        | ReplyError::TooMany
+        | ReplyError::TwoFinishes
+        | ReplyError::ToolIndexConflict(_)
+        | ReplyError::Unfinished => protocol(&error.to_string(), "protocol"),
     }
 }
 
@@ -555,8 +557,8 @@ fn refused_by(backend: &Backend, status: StatusCode, said: Reported, retry_after
         _ => Retry::ByStatus,
     };
     let said = match &backend.credentials {
-        Credentials::Operator(key) => said.without(key.expose_secret()),
-        Credentials::Caller | Credentials::None => said,
+        Credentials::Operator(key) => said.passed_on(key.expose_secret()),
+        Credentials::Caller | Credentials::None => said.passed_on(""),
     };
     let reason = match status.as_u16() {
         429 => "rate_limited",

@@ -1,11 +1,14 @@
 //! A stream that is sifted on its way out: text as it comes, tool calls once they are judged.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 
+use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
 use crate::contract::Contract;
 use crate::exchange::attempt;
@@ -28,7 +31,12 @@ pub struct Sifted {
     held: Share,
     taken: usize,
     response_max: usize,
+    /// The end of the stream under judgement, where it is so large that a thread of its own takes it.
+    judging: Option<JoinHandle<Finished>>,
 }
+
+/// What the end of a stream came to, and the text that was still held.
+type Finished = (Result<Ended, ReplyError>, Vec<u8>);
 
 impl Sifted {
     /// A stream at its start. `held` grows with what comes, up to `response_max` bytes.
@@ -40,7 +48,7 @@ impl Sifted {
         held: Share,
         response_max: usize,
     ) -> Self {
-        Self { body, sift: Some(sift), contract, backend, held, taken: 0, response_max }
+        Self { body, sift: Some(sift), contract, backend, held, taken: 0, response_max, judging: None }
     }
 
     /// The next bytes for the caller; none once the stream has ended, which `record` then tells of.
@@ -48,31 +56,41 @@ impl Sifted {
     /// It never fails: once bytes are out, what goes wrong is an `error` event and the end.
     pub fn poll_next(&mut self, context: &mut Context<'_>, record: &mut Record) -> Poll<Option<Bytes>> {
         loop {
-            let Some(sift) = &mut self.sift else { return Poll::Ready(None) };
-            let frame = if sift.is_done() { None } else { std::task::ready!(self.body.as_mut().poll_frame(context)) };
             let mut out = Vec::new();
-            let fault = match frame {
-                None => {
-                    let ended = self.sift.take().map(|sift| sift.finish(&self.contract, &mut out));
-                    match ended {
-                        Some(Ok(ended)) => self.ended(ended, &mut out, record),
-                        Some(Err(error)) => Some(attempt::unread(&self.backend, error)),
-                        None => None,
+            let fault = if let Some(judging) = &mut self.judging {
+                let judged = std::task::ready!(Pin::new(judging).poll(context));
+                self.judging = None;
+                match judged {
+                    Ok((ended, text)) => {
+                        out = text;
+                        self.finished(ended, &mut out, record)
                     }
+                    Err(error) => Some(attempt::internal(&error)),
                 }
-                Some(Err(error)) => Some(attempt::unsent(error)),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => match self.take(&data) {
-                        Ok(()) => match &mut self.sift {
-                            Some(sift) => {
-                                sift.feed(&data, &mut out).err().map(|error| attempt::unread(&self.backend, error))
-                            }
-                            None => None,
-                        },
-                        Err(missed) => Some(missed),
+            } else {
+                let Some(sift) = &mut self.sift else { return Poll::Ready(None) };
+                let frame =
+                    if sift.is_done() { None } else { std::task::ready!(self.body.as_mut().poll_frame(context)) };
+                match frame {
+                    None => {
+                        let Some(sift) = self.sift.take() else { return Poll::Ready(None) };
+                        if self.taken > attempt::INLINE_BYTES {
+                            let contract = self.contract.clone();
+                            self.judging = Some(tokio::task::spawn_blocking(move || {
+                                let mut text = Vec::new();
+                                (sift.finish(&contract, &mut text), text)
+                            }));
+                            continue;
+                        }
+                        let ended = sift.finish(&self.contract, &mut out);
+                        self.finished(ended, &mut out, record)
+                    }
+                    Some(Err(error)) => Some(attempt::unsent(error)),
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => self.fed(&data, &mut out),
+                        Err(_) => continue, // trailers
                     },
-                    Err(_) => continue, // trailers
-                },
+                }
             };
             if let Some(missed) = fault {
                 self.sift = None;
@@ -84,6 +102,27 @@ impl Sifted {
             if !out.is_empty() {
                 return Poll::Ready(Some(out.into()));
             }
+        }
+    }
+
+    /// Takes a piece of the stream; what may go on is appended to `out`.
+    fn fed(&mut self, data: &Bytes, out: &mut Vec<u8>) -> Option<attempt::Missed> {
+        if let Err(missed) = self.take(data) {
+            return Some(missed);
+        }
+        let sift = self.sift.as_mut()?;
+        sift.feed(data, out).err().map(|error| attempt::unread(&self.backend, error))
+    }
+
+    fn finished(
+        &self,
+        ended: Result<Ended, ReplyError>,
+        out: &mut Vec<u8>,
+        record: &mut Record,
+    ) -> Option<attempt::Missed> {
+        match ended {
+            Ok(ended) => self.ended(ended, out, record),
+            Err(error) => Some(attempt::unread(&self.backend, error)),
         }
     }
 

@@ -139,7 +139,8 @@ impl Reason {
         }
     }
 
-    fn of(fault: &JsonFault) -> Self {
+    /// The reason that a fault of JSON text is.
+    pub fn of(fault: &JsonFault) -> Self {
         match fault.kind {
             JsonFaultKind::DuplicateKey(_) => Self::DuplicateKey,
             JsonFaultKind::TooDeep => Self::TooDeep,

@@ -10,29 +10,80 @@ use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
 use crate::json::check;
 
+/// Prose brackets that may be open at once; a candidate inside more of them spoils the answer.
+const WRAPPERS_MAX: usize = 128;
+
 /// Hands over every region of `within` that begins like JSON.
+///
+/// A bracket that does not begin like JSON is prose. If it closes around a region, it was no prose after all
+/// but something malformed: `{“status”: “no”, “would_be”: {"item": 1}}` must not yield its inside.
 ///
 /// Linear: a region is passed over as a whole, and an opener that does not begin like JSON costs the
 /// white space and the word after it, which hold no opener.
 pub(super) fn candidates(text: &str, within: Range<usize>, take: &mut impl FnMut(Candidate)) {
     let part = text.get(..within.end).unwrap_or_default();
+    let bytes = part.as_bytes();
+    let mut wrappers: Vec<Wrapper> = Vec::new();
     let mut at = within.start;
-    while let Some(open) = next(part, at) {
-        let (end, closed, too_deep) = balance(part.as_bytes(), open);
-        let inside = part.get(open..end).unwrap_or_default();
-        let wrong = if too_deep {
-            Some((Reason::TooDeep, None))
-        } else if !closed {
-            Some((Reason::Truncated, None))
-        } else {
-            check::strict(inside).err().map(|fault| {
-                let reason = Reason::of(&fault);
-                (reason, Some(JsonFault::new(fault.kind, open + fault.at)))
-            })
-        };
-        take(Candidate { range: open..end, rung: Rung::Scan, wrong });
-        at = end;
+    while let Some(here) = next_bracket(bytes, at, !wrappers.is_empty()) {
+        let byte = bytes.get(here).copied().unwrap_or_default();
+        at = here + 1;
+        if matches!(byte, b'}' | b']') {
+            let opener = if byte == b'}' { b'{' } else { b'[' };
+            let Some(place) = wrappers.iter().rposition(|wrapper| wrapper.opener == opener) else { continue };
+            let closed =
+                wrappers.drain(place..).fold(None, |outer: Option<Wrapper>, inner| Some(outer.unwrap_or(inner)));
+            if let Some(wrapper) = closed.filter(|wrapper| wrapper.holds) {
+                take(Candidate { range: wrapper.at..at, rung: Rung::Scan, wrong: Some((Reason::Invalid, None)) });
+            }
+        } else if begins(bytes, here) {
+            wrappers.iter_mut().for_each(|wrapper| wrapper.holds = true);
+            let region = region(part, here);
+            at = region.range.end;
+            take(region);
+            if wrappers.len() >= WRAPPERS_MAX {
+                take(Candidate { range: here..at, rung: Rung::Scan, wrong: Some((Reason::TooDeep, None)) });
+            }
+        } else if wrappers.len() < WRAPPERS_MAX {
+            wrappers.push(Wrapper { opener: byte, at: here, holds: false });
+        }
     }
+}
+
+/// A bracket in prose that is still open.
+struct Wrapper {
+    opener: u8,
+    at: usize,
+    /// A region begins inside.
+    holds: bool,
+}
+
+/// The next opening bracket, or with `closers` the next bracket of any kind.
+fn next_bracket(bytes: &[u8], at: usize, closers: bool) -> Option<usize> {
+    let rest = bytes.get(at..)?;
+    let step = if closers {
+        rest.iter().position(|byte| matches!(byte, b'{' | b'[' | b'}' | b']'))
+    } else {
+        memchr::memchr2(b'{', b'[', rest)
+    };
+    step.map(|step| at + step)
+}
+
+/// The region that begins at `open`.
+fn region(part: &str, open: usize) -> Candidate {
+    let (end, closed, too_deep) = balance(part.as_bytes(), open);
+    let inside = part.get(open..end).unwrap_or_default();
+    let wrong = if too_deep {
+        Some((Reason::TooDeep, None))
+    } else if !closed {
+        Some((Reason::Truncated, None))
+    } else {
+        check::strict(inside).err().map(|fault| {
+            let reason = Reason::of(&fault);
+            (reason, Some(JsonFault::new(fault.kind, open + fault.at)))
+        })
+    };
+    Candidate { range: open..end, rung: Rung::Scan, wrong }
 }
 
 /// The next opener from `at` on that begins like JSON.

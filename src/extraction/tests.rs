@@ -100,7 +100,16 @@ fn what_the_ladder_makes_of_texts_beyond_the_cases() {
         ("{\"a\":1} {\"a\":1.0} {\"a\":10e-1}", Ok(("{\"a\":1}", Scan))),
         ("{\"a\":1,\"b\":2} or {\"b\":2,\"a\":1}", Ok(("{\"a\":1,\"b\":2}", Scan))),
         ("[[1]] [2]", Err(Reason::Ambiguous)),
-        ("{{\"a\":1}}", Ok(("{\"a\":1}", Scan))),
+        ("{{\"a\":1}}", Err(Reason::Invalid)),
+        ("{“status”: “rejected”, “would_be”: {\"a\":1}}", Err(Reason::Invalid)),
+        ("{\u{a0}\"rejected\": {\"a\":1}}", Err(Reason::Invalid)),
+        ("['rejected', {\"a\":1}]", Err(Reason::Invalid)),
+        ("[False, {\"a\":1}]", Err(Reason::Invalid)),
+        ("{...base, order: {\"a\":1}}", Err(Reason::Invalid)),
+        ("{ # no\n \"order\": {\"a\":1}}", Err(Reason::Invalid)),
+        ("[note {x} ] {\"a\":1} [end]", Ok(("{\"a\":1}", Scan))),
+        ("{ open, then {\"a\":1}", Ok(("{\"a\":1}", Scan))),
+        ("} ] {\"a\":1} } ]", Ok(("{\"a\":1}", Scan))),
     ] {
         assert_eq!(any(text), expected, "{text:?}");
     }

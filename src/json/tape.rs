@@ -87,6 +87,20 @@ impl<'t> Tape<'t> {
         Place { tape: self, at: 0 }
     }
 
+    /// How many values there are, keys among them.
+    pub fn values(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of the longest key, as it is written.
+    pub fn longest_key(&self) -> usize {
+        let keys = |object: &Place<'_>| object.keys().map(|key| key.raw().len()).max().unwrap_or_default();
+        let objects = (0..self.entries.len() as u32)
+            .map(|at| Place { tape: self, at })
+            .filter(|place| place.what() == What::Object);
+        objects.map(|object| keys(&object)).max().unwrap_or_default()
+    }
+
     fn fill(&mut self) -> Result<(), JsonFault> {
         let bytes = self.text.as_bytes();
         let mut open: Vec<u32> = Vec::with_capacity(8);

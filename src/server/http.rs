@@ -8,6 +8,7 @@ use std::panic::catch_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
 
@@ -49,6 +50,8 @@ use crate::stage::send::Upstream;
 use crate::wire::fault::Code;
 use crate::wire::sse;
 
+/// Bytes a second below which a body drips.
+const SLOWEST: usize = 4 << 10;
 /// Bytes of a body that must have come before all that it declares is reserved.
 const TRUSTED: usize = 1 << 20;
 
@@ -188,8 +191,12 @@ enum Admitted {
 
 fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, Box<Fault>> {
     let settings = &server.gateway.settings;
-    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| head.uri.authority().map(|authority| authority.as_str()));
+    let mut hosts = head.headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let (first, second) = (hosts.next(), hosts.next());
+    let named = head.uri.authority().map(|authority| authority.as_str());
+    // Two names may be read two ways: one that is not served decides.
+    let remote = [second, named].into_iter().flatten().find(|host| !authenticate::is_loopback(host));
+    let host = remote.or(first).or(named);
     let asked = head.method == Method::OPTIONS && head.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     match authenticate::authenticate(settings.auth, &settings.listen.cors, host, &head.headers) {
         Ok(_) if server.is_draining() => {
@@ -463,12 +470,16 @@ async fn read<U: Upstream>(server: &Server<U>, headers: &HeaderMap, body: Body) 
     let mut first: Option<Bytes> = None;
     let mut whole = BytesMut::new();
     let mut length = 0usize;
+    let begun = Instant::now();
     loop {
-        let frame = match tokio::time::timeout(limits.idle_timeout, body.frame()).await {
+        // A body may pause, but not drip: beyond the pause, each second must have brought its share.
+        let patience = limits.idle_timeout + Duration::from_secs(u64::try_from(length / SLOWEST).unwrap_or(u64::MAX));
+        let left = patience.saturating_sub(begun.elapsed()).min(limits.idle_timeout);
+        let frame = match tokio::time::timeout(left, body.frame()).await {
             Err(_) => {
                 return Err(denied(
                     Code::RequestTimeout,
-                    format!("the body paused for more than {:?}", limits.idle_timeout),
+                    format!("the body came too slowly: it may pause for {:?}", limits.idle_timeout),
                 ));
             }
             Ok(None) => break,

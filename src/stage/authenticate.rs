@@ -72,10 +72,14 @@ pub fn authenticate(auth: Auth, cors: &[String], host: Option<&str>, headers: &H
 
 /// Whether a `host:port` names this machine's loopback.
 pub fn is_loopback(host: &str) -> bool {
-    let bare = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(inside, _)| inside),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    let (bare, rest) = match host.strip_prefix('[') {
+        Some(inside) => inside.split_once(']').unwrap_or_default(),
+        None => host.find(':').map_or((host, ""), |colon| host.split_at(colon)),
     };
+    let port = rest.strip_prefix(':').unwrap_or(rest);
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
     let name = bare.trim_end_matches('.');
     name.eq_ignore_ascii_case("localhost")
         || name.to_ascii_lowercase().ends_with(".localhost")
@@ -107,6 +111,10 @@ mod tests {
             "",
             "localhost.evil.example",
             "127.0.0.1.evil.example",
+            "localhost:80@evil.example",
+            "[::1].evil.example",
+            "localhost:evil.example",
+            "[::1",
         ] {
             let refused = authenticate(LOCAL, &[], Some(host), &HeaderMap::new());
             assert!(matches!(refused, Err(AuthError::Host(_))), "{host}");

@@ -101,14 +101,36 @@ pub fn outbound(client: &HeaderMap, caller: &Caller, backend: &Backend, reading:
 /// The headers of a backend's answer, as a caller gets them.
 pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading) -> HeaderMap {
     let own = matches!(backend.credentials, Credentials::Caller);
+    let secret = match &backend.credentials {
+        Credentials::Operator(key) => key.expose_secret().as_bytes(),
+        Credentials::Caller | Credentials::None => b"",
+    };
     let mut out = passed(backend_headers, |name| {
         FROM_BACKEND.contains(&name)
             || name.starts_with("x-portcullis-")
             || name.starts_with("access-control-")
             || (!own && (ACCOUNT.contains(&name) || name.starts_with("x-ratelimit-")))
             || (reading == Reading::Held
-                && matches!(name, "content-type" | "content-encoding" | "etag" | "content-md5" | "digest"))
+                && matches!(
+                    name,
+                    "content-type"
+                        | "content-encoding"
+                        | "content-digest"
+                        | "repr-digest"
+                        | "location"
+                        | "etag"
+                        | "content-md5"
+                        | "digest"
+                ))
     });
+    if !secret.is_empty() {
+        let echoes = |value: &HeaderValue| memchr::memmem::find(value.as_bytes(), secret).is_some();
+        let named: Vec<HeaderName> =
+            out.iter().filter(|(_, value)| echoes(value)).map(|(name, _)| name.clone()).collect();
+        for name in named {
+            out.remove(name); // a backend that echoes the operator's key
+        }
+    }
     if let Some(id) = request_id(backend_headers) {
         out.insert(HeaderName::from_static("x-portcullis-upstream-request-id"), id.clone());
     }
@@ -227,6 +249,13 @@ mod tests {
         );
         let other = outbound(&client, &caller, &backend(Credentials::None), Reading::Held);
         assert!(!other.contains_key("authorization") && !other.contains_key("openai-organization"));
+    }
+
+    #[test]
+    fn a_header_that_echoes_the_operators_key_goes_no_further() {
+        let operator = backend(Credentials::Operator("sk-op".to_owned().into()));
+        let held = inbound(&map(&[("x-echo", "Bearer sk-op"), ("x-other", "1")]), &operator, Reading::Held);
+        assert_eq!(names(&held), ["x-other"]);
     }
 
     #[test]

@@ -13,12 +13,10 @@ use crate::contract::verdict::Violation;
 use crate::contract::verdict::Violations;
 use crate::dialect::table::ReasoningTag;
 use crate::extraction;
-use crate::extraction::Admits;
-use crate::extraction::Mode;
 use crate::extraction::NotExtracted;
 use crate::extraction::Reason;
 use crate::extraction::Rung;
-use crate::extraction::Wanted;
+use crate::json::check;
 use crate::json::fault::shown;
 use crate::json::path::Path;
 use crate::stage::extract;
@@ -293,19 +291,21 @@ fn arguments(tool: &ToolContract, call: &ToolCall) -> Vec<Violation> {
         "" if !requires(tool) => "{}",
         other => other,
     };
-    let wanted = Wanted { admits: Admits::ANY, mode: Mode::Strict, reasoning: &[] };
-    match extraction::extract(text, wanted) {
-        Err(not) => vec![plain(not.reason.as_str(), told(&not, text))],
-        Ok(found) => {
-            let slice = text.get(found.range).unwrap_or_default();
-            if let Some(mut violation) = not_object(slice) {
-                violation.message = "the arguments must be an object".to_owned();
-                return vec![violation];
-            }
-            let broken = tool.parameters.as_ref().and_then(|schema| gate::schema::check(schema, slice));
-            broken.iter().flat_map(Violations::iter).cloned().collect()
-        }
+    if text.is_empty() {
+        return vec![plain(Reason::Empty.as_str(), "the arguments are empty, and some are required".to_owned())];
     }
+    // The text goes on whole, so it is judged whole: nothing but JSON's own white space may stand around it.
+    if let Err(fault) = check::strict(text) {
+        let (line, column) = fault.position(text.as_bytes());
+        return vec![plain(Reason::of(&fault).as_str(), format!("line {line}, column {column}: {fault}"))];
+    }
+    let slice = text.trim_ascii();
+    if let Some(mut violation) = not_object(slice) {
+        violation.message = "the arguments must be an object".to_owned();
+        return vec![violation];
+    }
+    let broken = tool.parameters.as_ref().and_then(|schema| gate::schema::check(schema, slice));
+    broken.iter().flat_map(Violations::iter).cloned().collect()
 }
 
 /// Whether a tool's parameters have a required property, so that empty arguments cannot mean none.

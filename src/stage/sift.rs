@@ -2,14 +2,12 @@
 //! call is held until it is whole and judged.
 
 use crate::api::backend::openai_stream::Collector;
-use crate::api::backend::openai_stream::Seen;
 use crate::api::ingress::chat_answer;
 use crate::api::reply::Reply;
 use crate::api::reply::ReplyError;
 use crate::contract::Contract;
 use crate::stage::judge;
 use crate::stage::judge::Verdict;
-use crate::wire::sse;
 use crate::wire::sse::EventReader;
 
 /// A stream under way.
@@ -17,9 +15,16 @@ use crate::wire::sse::EventReader;
 pub struct Sift {
     reader: EventReader,
     collector: Collector,
-    /// Choices of which something has gone on, with the bytes of their text that have.
-    released: Vec<(u64, usize)>,
+    released: Vec<Released>,
     include_usage: bool,
+}
+
+/// What has gone on of one choice.
+#[derive(Debug)]
+struct Released {
+    index: u64,
+    /// Bytes of its content, and of its refusal.
+    bytes: [usize; 2],
 }
 
 /// How a stream ended: what its calls came to, and the events that end it.
@@ -58,38 +63,37 @@ impl Sift {
         self.reader.finish(|data| event(&mut collector, &mut released, data, out))?;
         let collected = collector.finish()?;
         let verdict = judge::judge(contract, &collected.reply, &[]);
-        let started = |index: u64| released.iter().any(|(seen, _)| *seen == index);
+        let started = |index: u64| released.iter().any(|choice| choice.index == index);
         let events = chat_answer::closing_events(&collected, started, true, self.include_usage);
         let without_calls = chat_answer::closing_events(&collected, started, false, self.include_usage);
         Ok(Ended { verdict, reply: collected.reply, events, without_calls })
     }
 }
 
-/// Takes one event: text alone goes on as it is; what comes beside a call or a finish reason goes on as a
-/// chunk of its own, and the rest is held.
+/// Takes one event. What is text goes on, in a chunk of the gateway's own: of a chunk that the backend wrote,
+/// nothing can be passed on that was not understood. The rest is held.
 fn event(
     collector: &mut Collector,
-    released: &mut Vec<(u64, usize)>,
+    released: &mut Vec<Released>,
     data: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), ReplyError> {
-    let Seen { choice, call, finish } = collector.take(data)?;
-    let as_it_is = choice && !call && !finish;
-    if as_it_is {
-        // Line ends between the tokens of a chunk would end the event.
-        let line: Vec<u8> = data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
-        sse::event_onto(&line, out);
-    }
-    for (index, text) in collector.texts() {
-        let place = released.iter().position(|(seen, _)| *seen == index);
-        let before = place.and_then(|place| released.get(place)).map_or(0, |(_, bytes)| *bytes);
-        if !as_it_is && before < text.len() {
+    collector.take(data)?;
+    for (index, texts) in collector.texts() {
+        let place = released.iter().position(|choice| choice.index == index);
+        let before = place.and_then(|place| released.get(place)).map_or([0, 0], |choice| choice.bytes);
+        let mut first = place.is_none();
+        for ((key, text), before) in ["content", "refusal"].into_iter().zip(texts).zip(before) {
             let more = text.get(before..).unwrap_or_default();
-            chat_answer::text_event(collector.envelope(), index, place.is_none(), more, out);
+            if !more.is_empty() {
+                chat_answer::text_event(collector.envelope(), index, first, key, more, out);
+                first = false;
+            }
         }
+        let bytes = texts.map(str::len);
         match place.and_then(|place| released.get_mut(place)) {
-            Some((_, bytes)) => *bytes = text.len(),
-            None if as_it_is || !text.is_empty() => released.push((index, text.len())),
+            Some(choice) => choice.bytes = bytes,
+            None if bytes != [0, 0] => released.push(Released { index, bytes }),
             None => {}
         }
     }
@@ -138,8 +142,8 @@ mod tests {
 
     fn read_back(events: &[u8]) -> Reply {
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-        reader.feed(events, |data| collector.take(data).map(|_| ())).unwrap();
-        reader.finish(|data| collector.take(data).map(|_| ())).unwrap();
+        reader.feed(events, |data| collector.take(data)).unwrap();
+        reader.finish(|data| collector.take(data)).unwrap();
         collector.finish().unwrap().reply
     }
 

@@ -159,6 +159,8 @@ pub struct Reported {
     pub code: Option<String>,
 }
 
+/// Characters of an upstream's `type`, `param` or `code` that are passed on.
+const WORD_MAX: usize = 200;
 /// Characters of an upstream's message that are passed on.
 const MESSAGE_MAX: usize = 2_000;
 
@@ -169,9 +171,12 @@ impl Reported {
     pub fn read(body: &[u8]) -> Self {
         let mut found = Self::default();
         let read = found.value(&mut Cursor::new(body), 0);
-        if read.is_err() || found == Self::default() {
+        let begins_like_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
+        if begins_like_json && read.is_err() {
+            found = Self::default(); // cut or broken: what it holds cannot be told from what it quotes
+        } else if !begins_like_json {
             let text = String::from_utf8_lossy(body);
-            found = Self { message: clipped(text.trim()), ..Self::default() };
+            found = Self { message: text.trim().to_owned(), ..Self::default() };
         }
         found
     }
@@ -192,16 +197,16 @@ impl Reported {
             ("error" | "message" | "detail", Begins::String) => {
                 let text = text(cursor)?;
                 if self.message.is_empty() || key == "message" {
-                    self.message = clipped(&text);
+                    self.message = text;
                 }
                 Ok(())
             }
-            ("type", Begins::String) => text(cursor).map(|text| self.kind = Some(clipped(&text))),
-            ("param", Begins::String) => text(cursor).map(|text| self.param = Some(clipped(&text))),
+            ("type", Begins::String) => text(cursor).map(|text| self.kind = Some(text)),
+            ("param", Begins::String) => text(cursor).map(|text| self.param = Some(text)),
             ("code" | "status", Begins::String) => {
                 let text = text(cursor)?;
                 if self.code.is_none() || key == "code" {
-                    self.code = Some(clipped(&text));
+                    self.code = Some(text);
                 }
                 Ok(())
             }
@@ -220,13 +225,18 @@ impl Reported {
         StatusCode::from_u16(number).ok().filter(|status| status.is_client_error() || status.is_server_error())
     }
 
-    /// This report with every place of `secret` blotted out.
-    pub fn without(mut self, secret: &str) -> Self {
+    /// This report with every place of `secret` blotted out, and no longer than it may be passed on. In this
+    /// order: a secret that is cut is no longer found.
+    pub fn passed_on(mut self, secret: &str) -> Self {
         if !secret.is_empty() {
             let others = [&mut self.kind, &mut self.param, &mut self.code].into_iter().flatten();
             for said in others.chain([&mut self.message]).filter(|said| said.contains(secret)) {
                 *said = said.replace(secret, "***");
             }
+        }
+        self.message = clipped(&self.message);
+        for said in [&mut self.kind, &mut self.param, &mut self.code].into_iter().flatten() {
+            *said = said.chars().take(WORD_MAX).collect();
         }
         self
     }
@@ -286,6 +296,16 @@ mod tests {
     fn a_failed_generation_is_left_behind() {
         let found = Reported::read(br#"{"error":{"message":"m","failed_generation":"{\"ssn\":1}"}}"#);
         assert_eq!(found, Reported { message: "m".into(), ..Default::default() });
+    }
+
+    #[test]
+    fn a_broken_body_is_not_quoted_and_a_secret_is_blotted_before_it_is_cut() {
+        let broken = br#"{"error":{"failed_generation":"{\"ssn\":1}"#;
+        assert_eq!(Reported::read(broken), Reported::default());
+        assert_eq!(Reported::read(br#"{"failed_generation":"x"}"#), Reported::default());
+        let long = format!("{}sk-operator", "x".repeat(MESSAGE_MAX - 3));
+        let passed = Reported::read(long.as_bytes()).passed_on("sk-operator");
+        assert!(!passed.message.contains("sk-") && passed.message.chars().count() <= MESSAGE_MAX);
     }
 
     #[test]

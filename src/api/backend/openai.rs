@@ -11,6 +11,7 @@ use crate::api::reply::ReplyError;
 use crate::api::reply::ToolCall;
 use crate::api::reply::Usage;
 use crate::json::JsonFault;
+use crate::json::JsonFaultKind;
 use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
 use crate::json::string;
@@ -61,23 +62,51 @@ pub enum Key {
     Refusal,
     /// `logprobs`
     Logprobs,
-    /// `audio` or the legacy `function_call`: what no gate looked at.
+    /// A member that consumers take for an answer or a part of one, in whatever letters, where no gate looked
+    /// at it: `audio`, the legacy `function_call`, `parsed`, a `tool_calls` beside the message.
     Unjudged,
-    /// Any other member.
+    /// Any other member, which goes on as it is.
     Other,
 }
 
+/// Names under which consumers look for an answer. Some of them mind no case.
+const ANSWERS: [&str; 12] = [
+    "message",
+    "delta",
+    "text",
+    "role",
+    "content",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "audio",
+    "parsed",
+    "arguments",
+    "output",
+];
+
 impl Key {
-    fn read(key: &str) -> Self {
+    fn of_choice(key: &str) -> Self {
         match key {
-            "index" | "message" | "role" => Self::Frame,
+            "index" | "message" => Self::Frame,
             "finish_reason" => Self::FinishReason,
+            "logprobs" => Self::Logprobs,
+            other => Self::beside(other),
+        }
+    }
+
+    fn of_message(key: &str) -> Self {
+        match key {
+            "role" => Self::Frame,
             "content" => Self::Content,
             "refusal" => Self::Refusal,
-            "logprobs" => Self::Logprobs,
-            "audio" | "function_call" => Self::Unjudged,
-            _ => Self::Other,
+            "tool_calls" => Self::Other, // read and judged
+            other => Self::beside(other),
         }
+    }
+
+    fn beside(key: &str) -> Self {
+        if ANSWERS.iter().any(|name| name.eq_ignore_ascii_case(key)) { Self::Unjudged } else { Self::Other }
     }
 }
 
@@ -91,6 +120,10 @@ pub fn read(body: &[u8]) -> Result<WholeReply, ReplyError> {
     let mut cursor = Cursor::new(body);
     cursor.object(|cursor, member| {
         match &*member.key {
+            // A reader that minds no case would take it for the answer.
+            twin if twin != "choices" && twin.eq_ignore_ascii_case("choices") => {
+                return Err(JsonFault::new(JsonFaultKind::DuplicateKey(twin.to_owned()), member.key_at).into());
+            }
             "choices" if cursor.begins() == Begins::Array => {
                 cursor.array(|cursor| choice(cursor, &mut whole)).map(|_| ())?
             }
@@ -127,7 +160,7 @@ fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), ReplyEr
                 choice.index = cursor.count_or_null()?.unwrap_or_default();
                 value
             }
-            "message" if cursor.begins() == Begins::Object => {
+            "message" if cursor.begins() != Begins::Null => {
                 cursor.object(|cursor, member| message(cursor, &member.key, member.key_at, &mut choice, &mut place))?
             }
             "finish_reason" => {
@@ -139,7 +172,7 @@ fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), ReplyEr
             }
             _ => cursor.skip()?,
         };
-        place.members.push(MemberPlace { key: Key::read(&member.key), whole: member.key_at..value.end, value });
+        place.members.push(MemberPlace { key: Key::of_choice(&member.key), whole: member.key_at..value.end, value });
         Ok::<(), ReplyError>(())
     })?;
     whole.reply.choices.push(choice);
@@ -165,30 +198,35 @@ fn message(
                 start..spot.after()
             }
         },
-        "refusal" if cursor.begins() == Begins::String => {
+        "refusal" if cursor.begins() != Begins::Null => {
             let (spot, said) = cursor.said()?;
             choice.refusal = Some(said.into_owned());
             start..spot.after()
         }
-        "tool_calls" if cursor.begins() == Begins::Array => cursor.array(|cursor| {
+        "tool_calls" if cursor.begins() != Begins::Null => cursor.array(|cursor| {
             if choice.tool_calls.len() >= CALLS_MAX {
                 return Err(ReplyError::TooMany);
             }
             choice.tool_calls.push(tool_call(cursor)?);
             Ok(())
         })?,
+        "role" if cursor.begins() != Begins::Null => {
+            let spot = cursor.string()?;
+            start..spot.after()
+        }
         "reasoning_content" | "reasoning" => {
             choice.reasoned |= cursor.begins() != Begins::Null;
             cursor.skip()?
         }
         _ => cursor.skip()?,
     };
-    place.message.push(MemberPlace { key: Key::read(key), whole: key_at..value.end, value });
+    place.message.push(MemberPlace { key: Key::of_message(key), whole: key_at..value.end, value });
     Ok(())
 }
 
 fn tool_call(cursor: &mut Cursor<'_>) -> Result<ToolCall, JsonFault> {
     let mut call = ToolCall::default();
+    let mut custom = false;
     let text = cursor.text();
     let said = |cursor: &mut Cursor<'_>, into: &mut String| {
         if let Some(spot) = cursor.string_or_null()? {
@@ -205,8 +243,15 @@ fn tool_call(cursor: &mut Cursor<'_>) -> Result<ToolCall, JsonFault> {
                 _ => cursor.skip().map(|_| ()),
             })
             .map(|_| ()),
+        "custom" => {
+            custom |= cursor.begins() != Begins::Null;
+            cursor.skip().map(|_| ())
+        }
         _ => cursor.skip().map(|_| ()),
     })?;
+    if custom {
+        call.name.clear(); // not a function's call, whatever stands beside it
+    }
     Ok(call)
 }
 

@@ -27,20 +27,30 @@ pub struct Collector {
     done: bool,
 }
 
-/// What one event brought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// A part of a choice.
-    pub choice: bool,
-    /// A fragment of a tool call, or something else that no text is: none of it may go on unjudged.
-    pub call: bool,
-    /// A finish reason.
-    pub finish: bool,
-}
-
-/// What every chunk repeats: the top-level members of the first one, `choices` and `usage` apart.
+/// What every chunk repeats: the backend's own ids, model and fingerprint, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Envelope(pub Vec<(String, String)>);
+pub struct Envelope(Vec<(&'static str, String)>);
+
+/// The members that chunks repeat.
+const REPEATED: [&str; 6] = ["id", "created", "model", "system_fingerprint", "service_tier", "provider"];
+/// Bytes of one of them: it is written into every chunk.
+const REPEATED_MAX: usize = 256;
+
+impl Envelope {
+    /// Takes a top-level member, if it is one that chunks repeat and is a scalar of a sane size.
+    pub fn take(&mut self, key: &str, text: &[u8]) {
+        let Some(key) = REPEATED.iter().find(|repeated| **repeated == key) else { return };
+        let scalar = !matches!(text.first(), Some(b'{' | b'['));
+        if scalar && text.len() <= REPEATED_MAX && !self.0.iter().any(|(taken, _)| taken == key) {
+            self.0.push((key, String::from_utf8_lossy(text).into_owned()));
+        }
+    }
+
+    /// The members, in the order in which they came.
+    pub fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(key, text)| (*key, text.as_str()))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Gathered {
@@ -79,14 +89,13 @@ pub struct Collected {
 
 impl Collector {
     /// Takes the data of the next event. What follows `[DONE]` is not part of the stream.
-    pub fn take(&mut self, data: &[u8]) -> Result<Seen, ReplyError> {
-        let mut seen = Seen::default();
+    pub fn take(&mut self, data: &[u8]) -> Result<(), ReplyError> {
         if self.done {
-            return Ok(seen);
+            return Ok(());
         }
         if data.trim_ascii() == b"[DONE]" {
             self.done = true;
-            return Ok(seen);
+            return Ok(());
         }
         let said = std::str::from_utf8(data)
             .map_err(|error| JsonFault::new(JsonFaultKind::Expected("UTF-8"), error.valid_up_to()))?;
@@ -95,7 +104,7 @@ impl Collector {
         let mut cursor = Cursor::of(said);
         cursor.object(|cursor, member| match &*member.key {
             "choices" if cursor.begins() == Begins::Array => {
-                cursor.array(|cursor| self.chunk_choice(cursor, &mut seen)).map(|_| ())
+                cursor.array(|cursor| self.chunk_choice(cursor)).map(|_| ())
             }
             "usage" => {
                 let range = openai::usage(cursor, &mut self.usage)?;
@@ -111,20 +120,20 @@ impl Collector {
             }
             key => {
                 let range = cursor.skip()?;
-                if first && !matches!(key, "choices" | "object" | "obfuscation") {
-                    let text = String::from_utf8_lossy(data.get(range).unwrap_or_default()).into_owned();
-                    self.envelope.0.push((key.to_owned(), text));
+                if first {
+                    self.envelope.take(key, data.get(range).unwrap_or_default());
                 }
                 Ok(())
             }
         })?;
         cursor.end()?;
-        if reported { Err(ReplyError::Reported(Reported::read(data))) } else { Ok(seen) }
+        if reported { Err(ReplyError::Reported(Reported::read(data))) } else { Ok(()) }
     }
 
-    /// The text of every choice so far, by its index.
-    pub fn texts(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.choices.iter().map(|gathered| (gathered.choice.index, gathered.content.said.as_str()))
+    /// The content and the refusal of every choice so far, by its index.
+    pub fn texts(&self) -> impl Iterator<Item = (u64, [&str; 2])> {
+        let choices = self.choices.iter();
+        choices.map(|gathered| (gathered.choice.index, [&*gathered.content.said, &*gathered.refusal.said]))
     }
 
     /// What the chunks so far repeat.
@@ -159,25 +168,23 @@ impl Collector {
         Ok(Collected { reply, envelope: self.envelope, usage: self.usage_text })
     }
 
-    fn chunk_choice(&mut self, cursor: &mut Cursor<'_>, seen: &mut Seen) -> Result<(), ReplyError> {
-        seen.choice = true;
+    fn chunk_choice(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReplyError> {
         // `index` may follow `delta`, so it is looked for first; it nearly always stands first.
         let index = index_of(cursor)?.unwrap_or_default();
         let gathered = self.gathered(index, cursor.offset())?;
         cursor.object(|cursor, member| match &*member.key {
             "delta" if cursor.begins() == Begins::Object => {
-                cursor.object(|cursor, member| gathered.delta(cursor, &member.key, seen)).map(|_| ())
+                cursor.object(|cursor, member| gathered.delta(cursor, &member.key)).map(|_| ())
             }
             "finish_reason" => {
                 if let Some(spot) = cursor.string_or_null()? {
-                    seen.finish = true;
-                    gathered.choice.finish = Some(Finish::read(&string::decode(cursor.text(), spot)?));
+                    let finish = Finish::read(&string::decode(cursor.text(), spot)?);
+                    if gathered.choice.finish.as_ref().is_some_and(|before| *before != finish) {
+                        return Err(ReplyError::TwoFinishes);
+                    }
+                    gathered.choice.finish = Some(finish);
                 }
                 Ok(())
-            }
-            "message" => {
-                seen.call |= cursor.begins() != Begins::Null;
-                cursor.skip().map(|_| ()).map_err(ReplyError::from)
             }
             _ => cursor.skip().map(|_| ()).map_err(ReplyError::from),
         })?;
@@ -214,17 +221,12 @@ fn index_of(cursor: &Cursor<'_>) -> Result<Option<u64>, JsonFault> {
 }
 
 impl Gathered {
-    fn delta(&mut self, cursor: &mut Cursor<'_>, key: &str, seen: &mut Seen) -> Result<(), ReplyError> {
+    fn delta(&mut self, cursor: &mut Cursor<'_>, key: &str) -> Result<(), ReplyError> {
         match key {
             "content" => Ok(self.content.add(cursor)?),
             "refusal" => Ok(self.refusal.add(cursor)?),
             "tool_calls" if cursor.begins() == Begins::Array => {
-                seen.call = true;
                 cursor.array(|cursor| self.fragment(cursor)).map(|_| ())
-            }
-            "audio" | "function_call" => {
-                seen.call |= cursor.begins() != Begins::Null;
-                Ok(cursor.skip().map(|_| ())?)
             }
             "reasoning_content" | "reasoning" => {
                 self.choice.reasoned |= cursor.begins() != Begins::Null;
@@ -320,9 +322,9 @@ mod tests {
     fn collect(pieces: &[&[u8]]) -> Result<Collected, ReplyError> {
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
         for piece in pieces {
-            reader.feed(piece, |data| collector.take(data).map(|_| ()))?;
+            reader.feed(piece, |data| collector.take(data))?;
         }
-        reader.finish(|data| collector.take(data).map(|_| ()))?;
+        reader.finish(|data| collector.take(data))?;
         collector.finish()
     }
 
@@ -392,6 +394,29 @@ mod tests {
     }
 
     #[test]
+    fn a_second_finish_reason_takes_nothing_back() {
+        let chunk = |finish: &str| {
+            format!(
+                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"1\"}},\"finish_reason\":\"{finish}\"}}]}}\n\n"
+            )
+        };
+        let stream = format!("{}{}", chunk("length"), chunk("stop"));
+        assert_eq!(collect(&[stream.as_bytes()]).unwrap_err(), ReplyError::TwoFinishes);
+        let twice = format!("{}{}", chunk("stop"), chunk("stop"));
+        assert!(collect(&[twice.as_bytes()]).is_ok());
+    }
+
+    #[test]
+    fn what_chunks_repeat_is_small() {
+        let long = "z".repeat(10_000);
+        let stream = format!(
+            "data: {{\"id\":\"{long}\",\"model\":\"m\",\"created\":{{}},\"choices\":[{{\"delta\":{{}},\"finish_reason\":\"stop\"}}]}}\n\n"
+        );
+        let collected = collect(&[stream.as_bytes()]).unwrap();
+        assert_eq!(collected.envelope.members().collect::<Vec<_>>(), [("model", "\"m\"")]);
+    }
+
+    #[test]
     fn two_calls_without_an_index_are_a_conflict() {
         let chunk = |id: &str| {
             format!(
@@ -406,8 +431,8 @@ mod tests {
     fn the_envelope_is_that_of_the_first_chunk() {
         let stream = b"data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"x\":[1],\"usage\":null,\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
         let collected = collect(&[stream]).unwrap();
-        let keys: Vec<_> = collected.envelope.0.iter().map(|(key, text)| format!("{key}={text}")).collect();
-        assert_eq!(keys, ["id=\"c\"", "created=1", "model=\"m\"", "x=[1]"]);
+        let keys: Vec<_> = collected.envelope.members().map(|(key, text)| format!("{key}={text}")).collect();
+        assert_eq!(keys, ["id=\"c\"", "created=1", "model=\"m\""]);
         assert_eq!(collected.usage, None);
     }
 }

@@ -295,7 +295,7 @@ impl Reader {
                         Ok(())
                     })?;
                 }
-                "response_format" if cursor.begins() == Begins::Object => {
+                "response_format" if cursor.begins() != Begins::Null => {
                     let wants = response_format(cursor)?;
                     self.response_format = Some(ResponseFormat { member: index, wants });
                 }
@@ -337,6 +337,12 @@ impl Reader {
         if let Some([twice, _]) = names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
             let message = format!("two tools are called `{}`", shown(twice));
             return Err(RequestError::new(Code::SchemaConflict, Some("tools"), message));
+        }
+        if let ToolChoice::Named(name) = &self.tool_choice
+            && !self.tools.iter().any(|tool| tool.name == *name)
+        {
+            let message = format!("`tool_choice` names `{}`, which is not among `tools`", shown(name));
+            return Err(RequestError::new(Code::InvalidJson, Some("tool_choice"), message));
         }
         Ok(ChatRequest {
             body,
@@ -403,6 +409,7 @@ fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
         }
         Ok::<(), JsonFault>(())
     })?;
+    let unread = |message: &str| RequestError::new(Code::InvalidJson, Some("response_format"), message);
     match kind.as_str() {
         "json_schema" => match nested {
             Some(at) => Ok(Wants::Schema { at, object: false }),
@@ -412,6 +419,14 @@ fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
             }
         },
         "json_object" => Ok(flat.map_or(Wants::JsonObject, |at| Wants::Schema { at, object: true })),
+        // What means a contract and cannot be read as one must not pass as none.
+        "" => Err(unread("`response_format.type` is missing or is no string").into()),
+        near if ["json_schema", "json_object"].iter().any(|known| near.trim().eq_ignore_ascii_case(known)) => {
+            Err(unread("`response_format.type` is neither `json_schema` nor `json_object` to the letter").into())
+        }
+        _ if nested.is_some() => {
+            Err(unread("`response_format` has a schema, but its type is not `json_schema`").into())
+        }
         _ => Ok(Wants::Anything),
     }
 }
@@ -431,7 +446,9 @@ fn tool(cursor: &mut Cursor<'_>) -> Result<Option<Tool>, JsonFault> {
                         tool.name = string::decode(text, spot).map(Cow::into_owned)?;
                         Ok(())
                     }
-                    ("parameters", Begins::Object) => cursor.skip().map(|at| tool.parameters = Some(at)),
+                    ("parameters", begins) if begins != Begins::Null => {
+                        cursor.skip().map(|at| tool.parameters = Some(at))
+                    }
                     ("strict", _) => cursor.bool_or_null().map(|flag| tool.strict = flag.unwrap_or_default()),
                     _ => cursor.skip().map(|_| ()),
                 })
@@ -453,8 +470,14 @@ fn tool_choice(cursor: &mut Cursor<'_>) -> Result<ToolChoice, JsonFault> {
             })
         }
         Begins::Object => {
-            let mut named = None;
+            let at = cursor.offset();
+            let (mut named, mut function) = (None, false);
             cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
+                ("type", Begins::String) => {
+                    let (_, kind) = cursor.said()?;
+                    function = kind == "function";
+                    Ok(())
+                }
                 ("function", Begins::Object) => cursor
                     .object(|cursor, member| match (&*member.key, cursor.begins()) {
                         ("name", Begins::String) => {
@@ -467,7 +490,11 @@ fn tool_choice(cursor: &mut Cursor<'_>) -> Result<ToolChoice, JsonFault> {
                     .map(|_| ()),
                 _ => cursor.skip().map(|_| ()),
             })?;
-            Ok(named.map_or(ToolChoice::Auto, ToolChoice::Named))
+            match (named, function) {
+                (Some(name), _) => Ok(ToolChoice::Named(name)),
+                (None, true) => Err(JsonFault::new(JsonFaultKind::WrongType("`function.name` in `tool_choice`"), at)),
+                (None, false) => Ok(ToolChoice::Auto),
+            }
         }
         _ => cursor.skip().map(|_| ToolChoice::Auto),
     }
@@ -573,6 +600,11 @@ mod tests {
             ),
             ("{\"model\":\"a\",\"messages\":[],\"portcullis\":{\"tags\":{\"a\":1}}}", Code::InvalidJson, "a string"),
             (
+                "{\"model\":\"a\",\"messages\":[],\"tool_choice\":{\"function\":{\"name\":\"g\"}}}",
+                Code::InvalidJson,
+                "`g`, which is not among",
+            ),
+            (
                 "{\"model\":\"a\",\"messages\":[],\"tools\":[{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"f\"}}]}",
                 Code::SchemaConflict,
                 "`f`",
@@ -581,6 +613,22 @@ mod tests {
             let error = read(body).unwrap_err();
             assert_eq!(error.code, code, "{body}");
             assert!(error.message.contains(told), "{body}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn what_means_a_contract_and_cannot_be_read_as_one_is_refused() {
+        for rest in [
+            r#""response_format":"json_object""#,
+            r#""response_format":[]"#,
+            r#""response_format":{"type":"JSON_OBJECT"}"#,
+            r#""response_format":{"type":"json_object "}"#,
+            r#""response_format":{"type":["json_object"]}"#,
+            r#""response_format":{"json_schema":{"schema":{}}}"#,
+            r#""response_format":{"type":"text","json_schema":{"schema":{}}}"#,
+            r#""tool_choice":{"type":"function","name":"f"},"tools":[{"function":{"name":"f"}}]"#,
+        ] {
+            assert!(read(&format!(r#"{{"model":"m","messages":[],{rest}}}"#)).is_err(), "{rest}");
         }
     }
 

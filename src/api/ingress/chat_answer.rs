@@ -35,8 +35,11 @@ pub fn accepted(body: &Bytes, whole: &WholeReply, slices: &[Option<Range<usize>>
         }
         for member in &place.message {
             if member.key == Key::Unjudged {
-                blank(&mut splice, body, member);
+                blank_unless_scalar(&mut splice, body, member);
             }
+        }
+        for member in place.members.iter().filter(|member| member.key == Key::Unjudged) {
+            blank_unless_scalar(&mut splice, body, member);
         }
         for member in place.members.iter().filter(|member| cut.is_some() && member.key == Key::Logprobs) {
             blank(&mut splice, body, member); // they would spell out what was cut off
@@ -86,6 +89,13 @@ fn blank(splice: &mut Splice, body: &Bytes, member: &MemberPlace) {
     }
 }
 
+/// Blanks what could hold an answer of its own: all but numbers and flags.
+fn blank_unless_scalar(splice: &mut Splice, body: &Bytes, member: &MemberPlace) {
+    if matches!(body.get(member.value.start), Some(b'{' | b'[' | b'"')) {
+        blank(splice, body, member);
+    }
+}
+
 fn say(splice: &mut Splice, place: &ChoicePlace, words: &str) {
     if let Some(member) = place.message.iter().find(|member| member.key == Key::Refusal) {
         splice.replace(member.value.clone(), string::quoted(words));
@@ -110,11 +120,10 @@ pub fn as_collected(body: &Bytes, whole: WholeReply) -> Collected {
     // The body was read once already, so nothing in it can be a fault now.
     let _ = Cursor::new(body).object(|cursor, member| {
         let range = cursor.skip()?;
-        let text = String::from_utf8_lossy(body.get(range).unwrap_or_default()).into_owned();
+        let text = body.get(range).unwrap_or_default();
         match &*member.key {
-            "choices" | "object" | "error" => {}
-            "usage" => usage = Some(text).filter(|text| text != "null"),
-            key => envelope.0.push((key.to_owned(), text)),
+            "usage" if text != b"null" => usage = Some(String::from_utf8_lossy(text).into_owned()),
+            key => envelope.take(key, text),
         }
         Ok::<(), JsonFault>(())
     });
@@ -144,13 +153,13 @@ pub fn accepted_events(collected: &Collected, slices: &[Option<Range<usize>>], u
     out
 }
 
-/// One event with a piece of text; `first` says that nothing of the choice has gone out yet.
-pub fn text_event(envelope: &Envelope, index: u64, first: bool, text: &str, out: &mut Vec<u8>) {
+/// One event with a piece of the member `key` of a message; `first` says that nothing of the choice has gone out yet.
+pub fn text_event(envelope: &Envelope, index: u64, first: bool, key: &str, text: &str, out: &mut Vec<u8>) {
     let mut chunks = Chunks::new(envelope);
     if first {
         chunks.role(out, index, true);
     }
-    chunks.text(out, index, "content", text);
+    chunks.text(out, index, key, text);
 }
 
 /// The events that end a stream whose text has gone out already: each choice's calls and finish reason,
@@ -260,7 +269,7 @@ impl<'a> Chunks<'a> {
     fn open(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"data: {");
         let mut object = false;
-        for (key, value) in &self.envelope.0 {
+        for (key, value) in self.envelope.members() {
             out.extend_from_slice(&string::quoted(key));
             out.push(b':');
             out.extend_from_slice(value.replace(['\r', '\n'], " ").as_bytes());
@@ -317,6 +326,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_consumer_could_take_for_the_answer_is_blanked() {
+        let bad = r#"{"item":"EVIL"}"#;
+        let body = format!(
+            r#"{{"choices":[{{"message":{{"content":"{{}}","parsed":{bad},"Content":"EVIL","function_call":{bad},"x":[1]}},"text":"EVIL","delta":{bad},"tool_calls":[{bad}],"Message":{bad},"finish_reason":"stop","y":2}}]}}"#
+        );
+        let body = Bytes::from(body);
+        let whole = openai::read(&body).unwrap();
+        let out = String::from_utf8(accepted(&body, &whole, &[Some(0..2)]).unwrap().concat()).unwrap();
+        assert!(!out.contains("EVIL") && out.contains(r#""x":[1]"#) && out.contains(r#""y":2"#), "{out}");
+        for body in [
+            r#"{"choices":[{"message":{"content":"{}","tool_calls":{"a":1}},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"content":"{}","refusal":{"a":1}},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"content":"{}","role":{"a":1}},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":"{}","finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"content":"{}"},"finish_reason":"stop"}],"Choices":[]}"#,
+        ] {
+            assert!(openai::read(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
     fn a_refusal_goes_on_alone() {
         let (body, whole) = whole();
         let out = String::from_utf8(refused(&body, &whole, Refusal::Said("No.")).unwrap().concat()).unwrap();
@@ -336,8 +366,8 @@ mod tests {
 
     fn read_back(events: &[u8]) -> Collected {
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-        reader.feed(events, |data| collector.take(data).map(|_| ())).unwrap();
-        reader.finish(|data| collector.take(data).map(|_| ())).unwrap();
+        reader.feed(events, |data| collector.take(data)).unwrap();
+        reader.finish(|data| collector.take(data)).unwrap();
         collector.finish().unwrap()
     }
 

@@ -94,10 +94,8 @@ fn the_verdicts_of_the_stream_file() {
         let case: Value = serde_json::from_str(line).unwrap();
         let Some(wanted) = case["expect"].get("verdict") else { continue };
         let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-        reader
-            .feed(case["given"]["sse"].as_str().unwrap().as_bytes(), |data| collector.take(data).map(|_| ()))
-            .unwrap();
-        reader.finish(|data| collector.take(data).map(|_| ())).unwrap();
+        reader.feed(case["given"]["sse"].as_str().unwrap().as_bytes(), |data| collector.take(data)).unwrap();
+        reader.finish(|data| collector.take(data)).unwrap();
         let reply = collector.finish().unwrap().reply;
         let mut contract = Contract { content: Some(ContentContract::JsonObject), ..Contract::default() };
         contract.tools.push(ToolContract { name: "f".into(), parameters: None, bound: true });
@@ -180,6 +178,17 @@ fn empty_arguments_mean_none_only_where_nothing_is_required() {
     let call = ToolCall { name: "f".into(), ..ToolCall::default() };
     assert!(arguments(&tool(serde_json::json!({"type": "object"})), &call).is_empty());
     assert!(!arguments(&tool(serde_json::json!({"type": "object", "required": ["x"]})), &call).is_empty());
+}
+
+#[test]
+fn arguments_are_judged_as_they_go_on() {
+    let tool = ToolContract { name: "f".into(), parameters: None, bound: true };
+    for (text, good) in
+        [(" {} ", true), ("\u{feff}{}", false), ("\u{a0}{}\u{2028}", false), ("{}{}", false), ("[]", false)]
+    {
+        let call = ToolCall { name: "f".into(), arguments: text.into(), ..ToolCall::default() };
+        assert_eq!(arguments(&tool, &call).is_empty(), good, "{text:?}");
+    }
 }
 
 #[test]
