@@ -177,9 +177,13 @@ impl<U: Upstream> Attempts<'_, U> {
         }
         let inbound = headers::inbound(&reply.headers, backend, reading);
         if self.delivery == Delivery::Sift && is_plain_events(&reply.headers) {
+            let mut stream = self.sift(target, reply.body)?;
+            let begun = stream.begin(record).await;
             record.upstream += started.elapsed();
             *waited = false;
-            return self.sift(target, reply, inbound);
+            let mut headers = inbound;
+            headers.extend(answer::event_headers());
+            return Ok(begun.map_or_else(Out::Fault, |()| Out::Sift { headers, stream }));
         }
         let (came, share) = self.collect(backend, reply).await?;
         record.upstream += started.elapsed();
@@ -200,15 +204,13 @@ impl<U: Upstream> Attempts<'_, U> {
     }
 
     /// A stream of which only the tool calls are held. No other target is asked once it has begun.
-    fn sift(&self, target: &TargetPlan, reply: UpstreamReply, mut headers: HeaderMap) -> Result<Out, Missed> {
+    fn sift(&self, target: &TargetPlan, body: UpstreamBody) -> Result<Box<Sifted>, Missed> {
         let held = self.gateway.held.take(0).map_err(|_| overloaded())?;
         let sift = Sift::new(self.request.include_usage);
         let (contract, backend) = (self.plan.contract.clone(), Arc::clone(&target.target.backend));
-        let max = self.gateway.settings.listen.limits.response;
-        headers.extend(answer::event_headers());
-        let stream =
-            Box::new(Sifted::new(self.in_time(&target.target.backend, reply.body), sift, contract, backend, held, max));
-        Ok(Out::Sift { headers, stream })
+        let listen = &self.gateway.settings.listen;
+        let body = self.in_time(&backend, body);
+        Ok(Box::new(Sifted::new(body, sift, contract, backend, held, listen.limits.response, listen.keepalive_after)))
     }
 
     /// A status that is no success: the caller gets it in our shape, with what the backend said.

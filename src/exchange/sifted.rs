@@ -4,9 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 
 use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
@@ -21,6 +23,7 @@ use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::sift::Ended;
 use crate::stage::sift::Sift;
+use crate::wire::sse;
 
 /// A sifted stream under way. Dropping it ends the upstream call.
 pub struct Sifted {
@@ -33,6 +36,19 @@ pub struct Sifted {
     response_max: usize,
     /// The end of the stream under judgement, where it is so large that a thread of its own takes it.
     judging: Option<JoinHandle<Finished>>,
+    /// What came before the head went out.
+    begun: Option<Bytes>,
+    /// How long the caller hears nothing before a comment keeps the stream alive, and the clock of it.
+    every: Duration,
+    clock: Option<Pin<Box<Sleep>>>,
+}
+
+/// A step of the stream.
+enum Step {
+    /// Bytes for the caller.
+    Bytes(Bytes),
+    /// What went wrong, and the bytes before it. The stream has ended.
+    Fault(Vec<u8>, Box<Fault>),
 }
 
 /// What the end of a stream came to, and the text that was still held.
@@ -47,14 +63,72 @@ impl Sifted {
         backend: Arc<Backend>,
         held: Share,
         response_max: usize,
+        every: Duration,
     ) -> Self {
-        Self { body, sift: Some(sift), contract, backend, held, taken: 0, response_max, judging: None }
+        Self {
+            body,
+            sift: Some(sift),
+            contract,
+            backend,
+            held,
+            taken: 0,
+            response_max,
+            judging: None,
+            begun: None,
+            every,
+            clock: None,
+        }
+    }
+
+    /// Waits for the first bytes for the caller, but no longer than a stream may be silent: a verdict that
+    /// comes before anything is out can still choose the status.
+    ///
+    /// # Errors
+    /// What went wrong before anything was out.
+    pub async fn begin(&mut self, record: &mut Record) -> Result<(), Box<Fault>> {
+        let every = self.every;
+        let first = std::future::poll_fn(|context| self.poll_step(context, record));
+        match tokio::time::timeout(every, first).await {
+            Ok(Some(Step::Bytes(bytes))) => self.begun = Some(bytes),
+            Ok(Some(Step::Fault(before, fault))) if before.is_empty() => return Err(fault),
+            Ok(Some(Step::Fault(mut before, fault))) => {
+                before.extend_from_slice(&fault.event(&record.request_id, record.attempts));
+                self.begun = Some(before.into());
+            }
+            Ok(None) | Err(_) => {}
+        }
+        Ok(())
     }
 
     /// The next bytes for the caller; none once the stream has ended, which `record` then tells of.
     ///
     /// It never fails: once bytes are out, what goes wrong is an `error` event and the end.
     pub fn poll_next(&mut self, context: &mut Context<'_>, record: &mut Record) -> Poll<Option<Bytes>> {
+        if let Some(begun) = self.begun.take() {
+            return Poll::Ready(Some(begun));
+        }
+        match self.poll_step(context, record) {
+            Poll::Ready(step) => {
+                self.clock = None;
+                Poll::Ready(step.map(|step| match step {
+                    Step::Bytes(bytes) => bytes,
+                    Step::Fault(mut before, fault) => {
+                        before.extend_from_slice(&fault.event(&record.request_id, record.attempts));
+                        before.into()
+                    }
+                }))
+            }
+            Poll::Pending => {
+                let clock = self.clock.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.every)));
+                std::task::ready!(clock.as_mut().poll(context));
+                self.clock = None;
+                context.waker().wake_by_ref(); // so that the clock starts anew
+                Poll::Ready(Some(Bytes::from_static(sse::KEEPALIVE)))
+            }
+        }
+    }
+
+    fn poll_step(&mut self, context: &mut Context<'_>, record: &mut Record) -> Poll<Option<Step>> {
         loop {
             let mut out = Vec::new();
             let fault = if let Some(judging) = &mut self.judging {
@@ -65,44 +139,47 @@ impl Sifted {
                         out = text;
                         self.finished(ended, &mut out, record)
                     }
-                    Err(error) => Some(attempt::internal(&error)),
+                    Err(error) => Some(failed(attempt::internal(&error), record)),
                 }
             } else {
                 let Some(sift) = &mut self.sift else { return Poll::Ready(None) };
                 let frame =
                     if sift.is_done() { None } else { std::task::ready!(self.body.as_mut().poll_frame(context)) };
                 match frame {
-                    None => {
-                        let Some(sift) = self.sift.take() else { return Poll::Ready(None) };
-                        if self.taken > attempt::INLINE_BYTES {
-                            let contract = self.contract.clone();
-                            self.judging = Some(tokio::task::spawn_blocking(move || {
-                                let mut text = Vec::new();
-                                (sift.finish(&contract, &mut text), text)
-                            }));
-                            continue;
-                        }
-                        let ended = sift.finish(&self.contract, &mut out);
-                        self.finished(ended, &mut out, record)
-                    }
-                    Some(Err(error)) => Some(attempt::unsent(error)),
+                    None => match self.end(&mut out, record) {
+                        Some(fault) => fault,
+                        None => continue, // it is judged elsewhere
+                    },
+                    Some(Err(error)) => Some(failed(attempt::unsent(error), record)),
                     Some(Ok(frame)) => match frame.into_data() {
-                        Ok(data) => self.fed(&data, &mut out),
+                        Ok(data) => self.fed(&data, &mut out).map(|missed| failed(missed, record)),
                         Err(_) => continue, // trailers
                     },
                 }
             };
-            if let Some(missed) = fault {
+            if let Some(fault) = fault {
                 self.sift = None;
-                record.outcome = Outcome::Failed;
-                record.reason = Some(missed.reason);
-                record.code = Some(missed.fault.own);
-                out.extend_from_slice(&missed.fault.event(&record.request_id, record.attempts));
+                return Poll::Ready(Some(Step::Fault(out, fault)));
             }
             if !out.is_empty() {
-                return Poll::Ready(Some(out.into()));
+                return Poll::Ready(Some(Step::Bytes(out.into())));
             }
         }
+    }
+
+    /// The backend's stream has ended: judges it here, or where it is large on a thread of its own.
+    fn end(&mut self, out: &mut Vec<u8>, record: &mut Record) -> Option<Option<Box<Fault>>> {
+        let sift = self.sift.take()?;
+        if self.taken > attempt::INLINE_BYTES {
+            let contract = self.contract.clone();
+            self.judging = Some(tokio::task::spawn_blocking(move || {
+                let mut text = Vec::new();
+                (sift.finish(&contract, &mut text), text)
+            }));
+            return None;
+        }
+        let ended = sift.finish(&self.contract, out);
+        Some(self.finished(ended, out, record))
     }
 
     /// Takes a piece of the stream; what may go on is appended to `out`.
@@ -114,15 +191,10 @@ impl Sifted {
         sift.feed(data, out).err().map(|error| attempt::unread(&self.backend, error))
     }
 
-    fn finished(
-        &self,
-        ended: Result<Ended, ReplyError>,
-        out: &mut Vec<u8>,
-        record: &mut Record,
-    ) -> Option<attempt::Missed> {
+    fn finished(&self, ended: Result<Ended, ReplyError>, out: &mut Vec<u8>, record: &mut Record) -> Option<Box<Fault>> {
         match ended {
             Ok(ended) => self.ended(ended, out, record),
-            Err(error) => Some(attempt::unread(&self.backend, error)),
+            Err(error) => Some(failed(attempt::unread(&self.backend, error), record)),
         }
     }
 
@@ -136,7 +208,7 @@ impl Sifted {
     }
 
     /// The stream ended well: its calls go out, or the error that says why not.
-    fn ended(&self, ended: Ended, out: &mut Vec<u8>, record: &mut Record) -> Option<attempt::Missed> {
+    fn ended(&self, ended: Ended, out: &mut Vec<u8>, record: &mut Record) -> Option<Box<Fault>> {
         record.usage = ended.reply.usage;
         match ended.verdict {
             Verdict::Accept(accepted) => {
@@ -154,11 +226,21 @@ impl Sifted {
                 record.outcome = Outcome::Rejected;
                 record.code = Some(rejection.code);
                 record.reason = Some(rejection.reason);
-                out.extend_from_slice(&Fault::rejected(&rejection).event(&record.request_id, record.attempts));
+                let fault = Fault::rejected(&rejection);
                 record.violations = Some(rejection.violations);
+                return Some(Box::new(fault));
             }
-            Verdict::Fail(failed) => return Some(attempt::failed(failed, &ended.reply)),
+            Verdict::Fail(how) => return Some(failed(attempt::failed(how, &ended.reply), record)),
         }
         None
     }
+}
+
+/// Enters a failure of the backend's in the record.
+fn failed(missed: attempt::Missed, record: &mut Record) -> Box<Fault> {
+    missed.log(record);
+    record.outcome = Outcome::Failed;
+    record.reason = Some(missed.reason);
+    record.code = Some(missed.fault.own);
+    missed.fault
 }

@@ -18,9 +18,7 @@ use crate::record::Outcome;
 use crate::server::entry::Entry;
 use crate::stage::admit::Share;
 use crate::stage::send::UpstreamBody;
-
-/// What keeps a held stream alive: a comment, which no SDK takes for an event.
-const KEEPALIVE: &[u8] = b": portcullis\n\n";
+use crate::wire::sse::KEEPALIVE;
 
 /// Bytes that are handed to the connection at once: it takes no more than it can send, so that a body is
 /// held until it is out.

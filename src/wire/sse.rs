@@ -130,6 +130,9 @@ fn data_of(line: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// What keeps a stream alive: a comment, which no SDK takes for an event.
+pub const KEEPALIVE: &[u8] = b": portcullis\n\n";
+
 /// Appends one event with this data, which must hold no line end.
 pub fn event_onto(data: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"data: ");
