@@ -24,27 +24,13 @@ use crate::config::resolve::Notes;
 use crate::config::secret;
 use crate::dialect::table::BackendKind;
 use crate::dialect::table::Capabilities;
+use crate::stage::headers::HOP_BY_HOP;
 
 /// Calls under way at once, where nothing is written.
 const CONCURRENCY: usize = 256;
 
-/// Headers that belong to one connection (RFC 9110 section 7.6.1), to the message's framing or to the gateway.
-const HEADERS_REFUSED: [&str; 14] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "host",
-    "content-length",
-    "content-encoding",
-    "content-type",
-    "accept-encoding",
-];
+/// Headers that belong to the message's framing or to the gateway; those of one connection are refused, too.
+const HEADERS_REFUSED: [&str; 5] = ["host", "content-length", "content-encoding", "content-type", "accept-encoding"];
 
 /// Resolves every backend that can be; one with an error is left out, and the error is in `notes`.
 pub(super) fn resolve(
@@ -136,7 +122,7 @@ fn headers(name: &str, file: BTreeMap<String, String>, notes: &mut Notes<'_>) ->
                 &path,
                 "`authorization` is not set by `headers`; write `api_key`, which is sent as a bearer token",
             );
-        } else if HEADERS_REFUSED.contains(&parsed.as_str()) {
+        } else if HEADERS_REFUSED.iter().chain(HOP_BY_HOP).any(|refused| *refused == parsed.as_str()) {
             let message = format!(
                 "the header `{parsed}` belongs to the connection or to the gateway and cannot be set; remove it"
             );

@@ -11,7 +11,7 @@ use crate::catalog::Credentials;
 use crate::stage::authenticate::Caller;
 
 /// Headers that concern one connection alone (RFC 9110 section 7.6.1), besides those that `connection` names.
-const HOP_BY_HOP: &[&str] = &[
+pub const HOP_BY_HOP: &[&str] = &[
     "connection",
     "keep-alive",
     "proxy-authenticate",
