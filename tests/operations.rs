@@ -218,6 +218,8 @@ fn a_body_beyond_its_bounds_is_refused_before_it_is_read() {
     });
     let head = gateway.chat_with(&[("x-long", &"x".repeat(40_000))], &judged());
     assert_eq!(head.status(), 431, "{head}");
+    let head = gateway.chat_with(&[("x-long", &"x".repeat(17_000))], &judged());
+    head.assert_error(431, "invalid_request_error", "headers_too_large");
     assert_eq!(upstream.count(), 0);
     assert_eq!(gateway.chat(&judged()).status(), 200);
 }

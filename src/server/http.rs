@@ -182,6 +182,13 @@ async fn handle<U: Upstream>(
     }
 }
 
+/// Bytes of a request's head, as HTTP/1 would write it.
+fn head_bytes(head: &Parts) -> usize {
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
+    target + head.headers.iter().map(line).sum::<usize>()
+}
+
 /// Who passed the door.
 enum Admitted {
     Caller(Caller),
@@ -191,6 +198,11 @@ enum Admitted {
 
 fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, Box<Fault>> {
     let settings = &server.gateway.settings;
+    let max = settings.listen.limits.headers;
+    if head_bytes(head) > max {
+        let message = format!("the request's head has more than {max} bytes");
+        return Err(Box::new(Fault::new(Code::HeadersTooLarge, Outcome::Denied, "listen", message)));
+    }
     let mut hosts = head.headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let (first, second) = (hosts.next(), hosts.next());
     let named = head.uri.authority().map(|authority| authority.as_str());

@@ -102,9 +102,12 @@ async fn accept_main<U: Upstream>(
     drain: Duration,
 ) {
     let limits = server.gateway.settings.listen.limits;
+    // Twice what is served, so that a head that is somewhat too large gets an answer that says so; one beyond
+    // that gets the bare status.
+    let head_max = limits.headers.saturating_mul(2).max(16 << 10);
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.headers.max(8 << 10));
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(u32::try_from(limits.headers).unwrap_or(u32::MAX));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_max);
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
     let builder = Arc::new(builder);
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();

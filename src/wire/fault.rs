@@ -68,6 +68,8 @@ codes! {
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, InvalidRequest;
     /// The request did not arrive in time.
     RequestTimeout = "request_timeout", REQUEST_TIMEOUT, InvalidRequest;
+    /// The request's head is beyond `limits.headers`.
+    HeadersTooLarge = "headers_too_large", REQUEST_HEADER_FIELDS_TOO_LARGE, InvalidRequest;
     /// The request's body is beyond `limits.body`.
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, InvalidRequest;
     /// The text holds no JSON that could be the answer, or broken JSON.
