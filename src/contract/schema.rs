@@ -231,19 +231,22 @@ fn invalid(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
 
 /// Which containers a schema admits at its top, as far as `type` and local references tell.
 fn admits(schema: &Value) -> Admits {
+    // Up to draft 7, what stands beside a reference means nothing.
+    let reference_alone = schema.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("/draft-0"));
     let mut here = schema;
     for _ in 0..8 {
-        if let Some(types) = here.get("type") {
-            let has = |name: &str| types == name || types.as_array().is_some_and(|list| list.iter().any(|t| t == name));
-            return Admits { object: has("object"), array: has("array") };
-        }
-        let Some(pointer) = here.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'))
-        else {
-            break;
-        };
-        match schema.pointer(pointer) {
-            Some(target) => here = target,
-            None => break,
+        let pointer = here.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        match (pointer, here.get("type")) {
+            (Some(pointer), types) if reference_alone || types.is_none() => match schema.pointer(pointer) {
+                Some(target) => here = target,
+                None => break,
+            },
+            (_, Some(types)) => {
+                let has =
+                    |name: &str| types == name || types.as_array().is_some_and(|list| list.iter().any(|t| t == name));
+                return Admits { object: has("object"), array: has("array") };
+            }
+            (_, None) => break,
         }
     }
     Admits::ANY
@@ -368,5 +371,10 @@ mod tests {
         assert_eq!(of(json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}})), Admits::OBJECT);
         assert_eq!(of(json!({"anyOf": [{"type": "object"}, {"type": "array"}]})), Admits::ANY);
         assert_eq!(of(json!(true)), Admits::ANY);
+        let beside = json!({"type": "object", "$ref": "#/definitions/a", "definitions": {"a": {"type": "array"}}});
+        assert_eq!(of(beside.clone()), Admits::OBJECT);
+        let mut old = beside;
+        old["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+        assert_eq!(of(old), Admits { object: false, array: true });
     }
 }
