@@ -203,12 +203,12 @@ fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, B
         let message = format!("the request's head has more than {max} bytes");
         return Err(Box::new(Fault::new(Code::HeadersTooLarge, Outcome::Denied, "listen", message)));
     }
-    let mut hosts = head.headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    let (first, second) = (hosts.next(), hosts.next());
-    let named = head.uri.authority().map(|authority| authority.as_str());
-    // Two names may be read two ways: one that is not served decides.
-    let remote = [second, named].into_iter().flatten().find(|host| !authenticate::is_loopback(host));
-    let host = remote.or(first).or(named);
+    let named = || {
+        let hosts = head.headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+        hosts.chain(head.uri.authority().map(|authority| authority.as_str()))
+    };
+    // Several names may be read several ways: one that is not served decides.
+    let host = named().find(|host| !authenticate::is_loopback(host)).or_else(|| named().next());
     let asked = head.method == Method::OPTIONS && head.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     match authenticate::authenticate(settings.auth, &settings.listen.cors, host, &head.headers) {
         Ok(_) if server.is_draining() => {
