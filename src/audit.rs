@@ -1,4 +1,5 @@
-//! The audit record: one JSON line a request, on disk before the answer is released.
+//! The audit record: one JSON line a request, handed to the operating system before a held answer
+//! is released. An answer that is relayed or sifted while it comes is recorded at its end.
 //!
 //! One thread owns the file. Lines come to it through a bounded channel; each is written whole, and
 //! whoever waits for it is told.
