@@ -30,11 +30,6 @@ impl Splice {
         Self::default()
     }
 
-    /// Whether nothing is to change.
-    pub fn is_empty(&self) -> bool {
-        self.edits.is_empty()
-    }
-
     /// Puts `with` in the place of `range`.
     pub fn replace(&mut self, range: Range<usize>, with: impl Into<Bytes>) {
         self.edits.push(Edit { range, with: with.into() });
