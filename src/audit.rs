@@ -86,13 +86,15 @@ impl AuditLog {
         self.sound.load(Ordering::Relaxed)
     }
 
-    /// Writes a record and waits until it is on its way to the disk.
-    pub async fn write(&self, record: &Record) -> Result<(), AuditError> {
+    /// Writes a record and waits until it is on its way to the disk. `taken` is called once the writer has
+    /// it: from then on it is written whether or not anyone waits.
+    pub async fn write(&self, record: &Record, taken: impl FnOnce()) -> Result<(), AuditError> {
         let sender = self.sender().ok_or(AuditError::Write)?;
         let (written, waiting) = oneshot::channel();
         let line = Line { text: line(record, self.settings.content), written: Some(written) };
         let writing = async {
             sender.send(line).await.ok()?;
+            taken();
             waiting.await.ok().filter(|written| *written)
         };
         // A disk that hangs must not hang every exchange.
@@ -229,14 +231,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("var/audit.jsonl");
         let log = AuditLog::open(Audit { path: path.clone(), content: AuditContent::Full, required: true }).unwrap();
-        log.write(&record("one")).await.unwrap();
+        log.write(&record("one"), || ()).await.unwrap();
         let read: Value = serde_json::from_str(std::fs::read_to_string(&path).unwrap().trim_end()).unwrap();
         assert_eq!((read["request_id"].as_str(), read["time"].as_str()), (Some("one"), Some("1970-01-01T00:00:01.5Z")));
         assert_eq!(read["text"], "{\"ssn\":1}");
         log.post(&record("two")).unwrap();
         log.close();
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
-        assert!(log.write(&record("three")).await.is_err());
+        assert!(log.write(&record("three"), || ()).await.is_err());
     }
 
     #[test]
@@ -258,7 +260,7 @@ mod tests {
     async fn a_disk_that_takes_nothing_is_told() {
         let log =
             AuditLog::open(Audit { path: "/dev/full".into(), content: AuditContent::Full, required: true }).unwrap();
-        assert!(log.write(&record("one")).await.is_err());
+        assert!(log.write(&record("one"), || ()).await.is_err());
         assert!(!log.is_sound());
         log.close();
     }

@@ -4,7 +4,13 @@
 
 mod support;
 
+use std::fs::OpenOptions;
+use std::io::BufRead as _;
+use std::io::BufReader;
+use std::io::Read as _;
+use std::io::Write as _;
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -677,6 +683,28 @@ fn no_answer_leaves_without_the_audit_record_that_is_required() {
     for _ in 0..2 {
         assert_eq!(lenient.chat(&judged()).status(), 200);
     }
+}
+
+#[test]
+fn a_caller_that_goes_while_its_record_is_written_is_counted_once() {
+    let upstream = Upstream::good();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let mut pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    pipe.write_all(&[b'\n'; 64 << 10]).unwrap(); // full: whoever writes more must wait
+    let gateway = Setup::of(&upstream).line(&format!("audit: {{path: {}}}", path.display())).start();
+    let mut caller = gateway.begin_chat(&judged());
+    assert!(!caller.hears_within(ms(200)), "the answer waits for its record");
+    assert!(gateway.metrics().contains("portcullis_in_flight 1"));
+    drop(caller);
+    eventually("the exchange is over", || gateway.metrics().contains("portcullis_in_flight 0"));
+    let metrics = gateway.metrics();
+    assert!(metrics.contains(r#"code="",outcome="accepted"} 1"#), "{metrics}");
+    pipe.read_exact(&mut vec![0; 64 << 10]).unwrap();
+    let mut record = String::new();
+    BufReader::new(pipe).read_line(&mut record).unwrap();
+    assert!(record.contains(r#""outcome":"accepted""#), "{record}");
 }
 
 #[test]

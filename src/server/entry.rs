@@ -21,7 +21,10 @@ pub struct Entry<U> {
     pub record: Record,
     server: Arc<Server<U>>,
     started: Instant,
+    /// Whether no audit record has been made of it yet.
     open: bool,
+    /// Whether it has been counted and logged.
+    told: bool,
     /// The exchange's place among those under way: held until its answer is out.
     place: Option<Share>,
     /// The gateway's own time, where the answer's head is out and the rest is waiting for the backend.
@@ -31,7 +34,7 @@ pub struct Entry<U> {
 impl<U> Entry<U> {
     /// Opens the record of a request whose head has arrived.
     pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Self {
-        Self { record, server, started, open: true, place: None, own: None }
+        Self { record, server, started, open: true, told: false, place: None, own: None }
     }
 
     /// Keeps the exchange's place among those under way until the entry goes.
@@ -53,12 +56,12 @@ impl<U> Entry<U> {
     /// Closes it before the answer goes out. Fails where the audit record is required and cannot be written.
     pub async fn close(&mut self) -> Result<(), AuditError> {
         self.record.total = self.started.elapsed();
-        self.open = false;
         let server = Arc::clone(&self.server);
         let written = match &server.audit {
-            Some(audit) => audit.write(&self.record).await,
+            Some(audit) => audit.write(&self.record, || self.open = false).await,
             None => Ok(()),
         };
+        self.open = false;
         if written.is_err() {
             server.metrics.unwritten();
         }
@@ -71,7 +74,8 @@ impl<U> Entry<U> {
     }
 
     /// Counts and logs the record as it is now.
-    pub fn tell(&self) {
+    pub fn tell(&mut self) {
+        self.told = true;
         self.server.metrics.observe(&self.record);
         telemetry::log(&self.record);
     }
@@ -109,6 +113,9 @@ impl<U> Entry<U> {
 impl<U> Drop for Entry<U> {
     fn drop(&mut self) {
         if !self.open {
+            if !self.told {
+                self.tell(); // the caller went away while the audit record was being written
+            }
             return;
         }
         if std::thread::panicking() {
