@@ -71,6 +71,29 @@ fn the_next_target_answers_where_another_could_do_better() {
     }
 }
 
+/// A stream of which only the calls are held moves on, too, as long as nothing of it is out.
+#[test]
+fn the_next_target_answers_a_stream_with_tools_of_which_nothing_is_out() {
+    let tools = r#""stream":true,"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object"}}}]"#;
+    let (first, second) = (Upstream::good(), Upstream::that(Script::streams(&chunks("Hello", "stop"))));
+    let gateway = two(first.address, &second, "").line("audit: {path: audit.jsonl, required: false}").start();
+    let event = format!("data: {}\n\n", error("busy"));
+    first.next(Script::streams(&[&event]));
+    let answer = gateway.chat(&request(tools));
+    assert_eq!((answer.status(), first.count(), second.count()), (200, 1, 1), "{answer}");
+    assert_eq!(answer.header("x-portcullis-backend"), Some("second"), "{answer}");
+    assert!(answer.text().contains("Hello") && !answer.text().contains("busy"), "{answer}");
+    let line = &gateway.audit(1)[0];
+    assert_eq!(line["failures"], json!([{"backend": "first", "reason": "server_error"}]), "{line}");
+    assert_eq!((&line["outcome"], &line["attempts"], &line["code"]), (&json!("accepted"), &json!(2), &Value::Null));
+
+    let begun = chunks("Hello", "stop");
+    first.next(Script::streams(&[&begun[..begun.len() - 2], &[event]].concat()));
+    let answer = gateway.chat(&request(tools));
+    assert_eq!((answer.status(), first.count(), second.count()), (200, 2, 1), "what is out stays: {answer}");
+    assert!(answer.text().contains("busy"), "{answer}");
+}
+
 #[test]
 fn the_next_target_answers_where_the_first_cannot_be_reached() {
     let second = Upstream::good();

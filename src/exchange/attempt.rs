@@ -29,6 +29,7 @@ use crate::exchange::Incoming;
 use crate::exchange::Out;
 use crate::exchange::deadline::InTime;
 use crate::exchange::sifted::Sifted;
+use crate::exchange::sifted::Wrong;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
@@ -183,7 +184,11 @@ impl<U: Upstream> Attempts<'_, U> {
             *waited = false;
             let mut headers = inbound;
             headers.extend(answer::event_headers());
-            return Ok(begun.map_or_else(Out::Fault, |()| Out::Sift { headers, stream }));
+            return match begun {
+                Ok(()) => Ok(Out::Sift { headers, stream }),
+                Err(Wrong::Verdict(fault)) => Ok(Out::Fault(fault)),
+                Err(Wrong::Missed(missed)) => Err(missed),
+            };
         }
         let (came, share) = self.collect(backend, reply).await?;
         record.upstream += started.elapsed();

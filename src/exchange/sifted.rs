@@ -14,6 +14,7 @@ use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
 use crate::contract::Contract;
 use crate::exchange::attempt;
+use crate::exchange::attempt::Missed;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
@@ -48,7 +49,15 @@ enum Step {
     /// Bytes for the caller.
     Bytes(Bytes),
     /// What went wrong, and the bytes before it. The stream has ended.
-    Fault(Vec<u8>, Box<Fault>),
+    Wrong(Vec<u8>, Wrong),
+}
+
+/// Why a stream ends without its calls.
+pub(super) enum Wrong {
+    /// The verdict on them, which the record tells of.
+    Verdict(Box<Fault>),
+    /// A failure of the backend's.
+    Missed(Missed),
 }
 
 /// What the end of a stream came to, and the text that was still held.
@@ -84,17 +93,14 @@ impl Sifted {
     /// comes before anything is out can still choose the status.
     ///
     /// # Errors
-    /// What went wrong before anything was out.
-    pub async fn begin(&mut self, record: &mut Record) -> Result<(), Box<Fault>> {
+    /// What went wrong before anything was out: another target may still be asked.
+    pub(super) async fn begin(&mut self, record: &mut Record) -> Result<(), Wrong> {
         let every = self.every;
         let first = std::future::poll_fn(|context| self.poll_step(context, record));
         match tokio::time::timeout(every, first).await {
             Ok(Some(Step::Bytes(bytes))) => self.begun = Some(bytes),
-            Ok(Some(Step::Fault(before, fault))) if before.is_empty() => return Err(fault),
-            Ok(Some(Step::Fault(mut before, fault))) => {
-                before.extend_from_slice(&fault.event(&record.request_id, record.attempts));
-                self.begun = Some(before.into());
-            }
+            Ok(Some(Step::Wrong(before, wrong))) if before.is_empty() => return Err(wrong),
+            Ok(Some(Step::Wrong(before, wrong))) => self.begun = Some(last(before, wrong, record)),
             Ok(None) | Err(_) => {}
         }
         Ok(())
@@ -112,10 +118,7 @@ impl Sifted {
                 self.clock = None;
                 Poll::Ready(step.map(|step| match step {
                     Step::Bytes(bytes) => bytes,
-                    Step::Fault(mut before, fault) => {
-                        before.extend_from_slice(&fault.event(&record.request_id, record.attempts));
-                        before.into()
-                    }
+                    Step::Wrong(before, wrong) => last(before, wrong, record),
                 }))
             }
             Poll::Pending => {
@@ -131,7 +134,7 @@ impl Sifted {
     fn poll_step(&mut self, context: &mut Context<'_>, record: &mut Record) -> Poll<Option<Step>> {
         loop {
             let mut out = Vec::new();
-            let fault = if let Some(judging) = &mut self.judging {
+            let wrong = if let Some(judging) = &mut self.judging {
                 let judged = std::task::ready!(Pin::new(judging).poll(context));
                 self.judging = None;
                 match judged {
@@ -139,7 +142,7 @@ impl Sifted {
                         out = text;
                         self.finished(ended, &mut out, record)
                     }
-                    Err(error) => Some(failed(attempt::internal(&error), record)),
+                    Err(error) => Some(Wrong::Missed(attempt::internal(&error))),
                 }
             } else {
                 let Some(sift) = &mut self.sift else { return Poll::Ready(None) };
@@ -147,19 +150,19 @@ impl Sifted {
                     if sift.is_done() { None } else { std::task::ready!(self.body.as_mut().poll_frame(context)) };
                 match frame {
                     None => match self.end(&mut out, record) {
-                        Some(fault) => fault,
+                        Some(wrong) => wrong,
                         None => continue, // it is judged elsewhere
                     },
-                    Some(Err(error)) => Some(failed(attempt::unsent(error), record)),
+                    Some(Err(error)) => Some(Wrong::Missed(attempt::unsent(error))),
                     Some(Ok(frame)) => match frame.into_data() {
-                        Ok(data) => self.fed(&data, &mut out).map(|missed| failed(missed, record)),
+                        Ok(data) => self.fed(&data, &mut out).map(Wrong::Missed),
                         Err(_) => continue, // trailers
                     },
                 }
             };
-            if let Some(fault) = fault {
+            if let Some(wrong) = wrong {
                 self.sift = None;
-                return Poll::Ready(Some(Step::Fault(out, fault)));
+                return Poll::Ready(Some(Step::Wrong(out, wrong)));
             }
             if !out.is_empty() {
                 return Poll::Ready(Some(Step::Bytes(out.into())));
@@ -168,7 +171,7 @@ impl Sifted {
     }
 
     /// The backend's stream has ended: judges it here, or where it is large on a thread of its own.
-    fn end(&mut self, out: &mut Vec<u8>, record: &mut Record) -> Option<Option<Box<Fault>>> {
+    fn end(&mut self, out: &mut Vec<u8>, record: &mut Record) -> Option<Option<Wrong>> {
         let sift = self.sift.take()?;
         if self.taken > attempt::INLINE_BYTES {
             let contract = self.contract.clone();
@@ -183,7 +186,7 @@ impl Sifted {
     }
 
     /// Takes a piece of the stream; what may go on is appended to `out`.
-    fn fed(&mut self, data: &Bytes, out: &mut Vec<u8>) -> Option<attempt::Missed> {
+    fn fed(&mut self, data: &Bytes, out: &mut Vec<u8>) -> Option<Missed> {
         if let Err(missed) = self.take(data) {
             return Some(missed);
         }
@@ -191,14 +194,14 @@ impl Sifted {
         sift.feed(data, out).err().map(|error| attempt::unread(&self.backend, error))
     }
 
-    fn finished(&self, ended: Result<Ended, ReplyError>, out: &mut Vec<u8>, record: &mut Record) -> Option<Box<Fault>> {
+    fn finished(&self, ended: Result<Ended, ReplyError>, out: &mut Vec<u8>, record: &mut Record) -> Option<Wrong> {
         match ended {
             Ok(ended) => self.ended(ended, out, record),
-            Err(error) => Some(failed(attempt::unread(&self.backend, error), record)),
+            Err(error) => Some(Wrong::Missed(attempt::unread(&self.backend, error))),
         }
     }
 
-    fn take(&mut self, data: &Bytes) -> Result<(), attempt::Missed> {
+    fn take(&mut self, data: &Bytes) -> Result<(), Missed> {
         self.taken += data.len();
         if self.taken > self.response_max {
             let backend = self.backend.name.clone();
@@ -208,7 +211,7 @@ impl Sifted {
     }
 
     /// The stream ended well: its calls go out, or the error that says why not.
-    fn ended(&self, ended: Ended, out: &mut Vec<u8>, record: &mut Record) -> Option<Box<Fault>> {
+    fn ended(&self, ended: Ended, out: &mut Vec<u8>, record: &mut Record) -> Option<Wrong> {
         record.usage = ended.reply.usage;
         match ended.verdict {
             Verdict::Accept(accepted) => {
@@ -228,19 +231,27 @@ impl Sifted {
                 record.reason = Some(rejection.reason);
                 let fault = Fault::rejected(&rejection);
                 record.violations = Some(rejection.violations);
-                return Some(Box::new(fault));
+                return Some(Wrong::Verdict(Box::new(fault)));
             }
-            Verdict::Fail(how) => return Some(failed(attempt::failed(how, &ended.reply), record)),
+            Verdict::Fail(how) => return Some(Wrong::Missed(attempt::failed(how, &ended.reply))),
         }
         None
     }
 }
 
-/// Enters a failure of the backend's in the record.
-fn failed(missed: attempt::Missed, record: &mut Record) -> Box<Fault> {
-    missed.log(record);
-    record.outcome = Outcome::Failed;
-    record.reason = Some(missed.reason);
-    record.code = Some(missed.fault.own);
-    missed.fault
+/// The last bytes of a stream that has begun and ends badly: what came before, and the error. A failure of
+/// the backend's is entered in the record.
+fn last(mut before: Vec<u8>, wrong: Wrong, record: &mut Record) -> Bytes {
+    let fault = match wrong {
+        Wrong::Verdict(fault) => fault,
+        Wrong::Missed(missed) => {
+            missed.log(record);
+            record.outcome = Outcome::Failed;
+            record.reason = Some(missed.reason);
+            record.code = Some(missed.fault.own);
+            missed.fault
+        }
+    };
+    before.extend_from_slice(&fault.event(&record.request_id, record.attempts));
+    before.into()
 }
