@@ -32,7 +32,6 @@ use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
 use crate::telemetry::Metrics;
-use crate::upstream::client::Pieces;
 use crate::upstream::scripted::BEHAVIOURS;
 use crate::upstream::scripted::Scripted;
 use crate::wire::sse::EventReader;
@@ -139,7 +138,7 @@ impl Upstream for Tap {
         if let Ok(mut said) = self.said.lock() {
             *said = body.clone();
         }
-        let body = Pieces::new(vec![body]).map_err(|never| match never {});
+        let body = Full::new(body).map_err(|never| match never {});
         Ok(UpstreamReply { status: reply.status, headers: reply.headers, body: Box::pin(body) })
     }
 }

@@ -47,6 +47,8 @@ use crate::stage::plan::Delivery;
 use crate::stage::plan::Plan;
 use crate::stage::plan::TargetPlan;
 use crate::stage::send::Call;
+use crate::stage::send::CallBody;
+use crate::stage::send::UploadError;
 use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
@@ -160,7 +162,7 @@ impl<U: Upstream> Attempts<'_, U> {
             method: Method::POST,
             path: "/chat/completions".to_owned(),
             headers: headers::outbound(&self.incoming.headers, &self.incoming.caller, backend, reading),
-            body,
+            body: CallBody::Pieces(body),
         };
         let reply = self.gateway.upstream.send(call).await.map_err(unsent)?;
         record.upstream_request_id =
@@ -516,6 +518,9 @@ pub(super) fn unsent(error: UpstreamError) -> Missed {
         UpstreamError::Stall { .. } => Code::UpstreamTimeout,
         UpstreamError::Broken { .. } | UpstreamError::Coding { .. } => Code::UpstreamProtocol,
         UpstreamError::TooLarge { .. } => Code::UpstreamTooLarge,
+        UpstreamError::Upload(UploadError::TooLarge(_)) => Code::BodyTooLarge,
+        UpstreamError::Upload(UploadError::TooSlow(_)) => Code::RequestTimeout,
+        UpstreamError::Upload(UploadError::Broken) => Code::InvalidJson,
     };
     let (reason, transient) = (error.reason(), error.is_transient());
     let mut causes = Vec::new();

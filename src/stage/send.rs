@@ -22,8 +22,42 @@ pub struct Call {
     pub path: String,
     /// Headers, credentials included.
     pub headers: HeaderMap,
-    /// The body, in pieces that go out in their order.
-    pub body: Vec<Bytes>,
+    /// The body.
+    pub body: CallBody,
+}
+
+/// The body of a call.
+pub enum CallBody {
+    /// Pieces that go out in their order.
+    Pieces(Vec<Bytes>),
+    /// A caller's body, as it comes.
+    Upload(Upload),
+}
+
+impl std::fmt::Debug for CallBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pieces(pieces) => f.debug_tuple("Pieces").field(&pieces.len()).finish(),
+            Self::Upload(_) => f.write_str("Upload"),
+        }
+    }
+}
+
+/// A caller's body as it comes.
+pub type Upload = Pin<Box<dyn http_body::Body<Data = Bytes, Error = UploadError> + Send>>;
+
+/// Why a caller's body could not be taken on to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UploadError {
+    /// It is larger than a body may be.
+    #[error("the body has more than {0} bytes")]
+    TooLarge(usize),
+    /// It paused, or dripped, for too long.
+    #[error("the body came too slowly: it may pause for {0:?}")]
+    TooSlow(Duration),
+    /// It broke off, or broke HTTP.
+    #[error("the body broke off")]
+    Broken,
 }
 
 /// The head of a backend's answer, and its body as it comes.
@@ -84,6 +118,9 @@ pub enum UpstreamError {
         /// The `content-encoding`.
         coding: String,
     },
+    /// The caller's own body failed while it went out.
+    #[error(transparent)]
+    Upload(UploadError),
 }
 
 /// What a call was waiting for.
@@ -117,7 +154,7 @@ impl UpstreamError {
             Self::Connect { .. } => true,
             Self::Stall { phase: Phase::Connect | Phase::FirstByte, .. } => true,
             Self::Stall { phase: Phase::Idle | Phase::Total, .. } => false,
-            Self::Broken { .. } | Self::TooLarge { .. } | Self::Coding { .. } => false,
+            Self::Broken { .. } | Self::TooLarge { .. } | Self::Coding { .. } | Self::Upload(_) => false,
         }
     }
 
@@ -132,6 +169,9 @@ impl UpstreamError {
             Self::Stall { phase: Phase::Total, .. } => "deadline",
             Self::TooLarge { .. } => "too_large",
             Self::Coding { .. } => "coding",
+            Self::Upload(UploadError::TooLarge(_)) => "upload_too_large",
+            Self::Upload(UploadError::TooSlow(_)) => "upload_too_slow",
+            Self::Upload(UploadError::Broken) => "upload_broken",
         }
     }
 }

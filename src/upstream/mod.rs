@@ -1,5 +1,10 @@
 //! What can be called: backends over HTTP, and the scripted model inside the binary.
 
 pub mod client;
+mod connect;
+mod gathered;
+mod link;
+pub mod outgoing;
+mod pool;
 pub mod sample;
 pub mod scripted;

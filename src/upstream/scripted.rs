@@ -23,6 +23,7 @@ use crate::api::ingress::chat::Wants;
 use crate::json::tree;
 use crate::stage::plan;
 use crate::stage::send::Call;
+use crate::stage::send::CallBody;
 use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
@@ -68,7 +69,10 @@ struct Saying {
 
 impl Upstream for Scripted {
     async fn send(&self, call: Call) -> Result<UpstreamReply, UpstreamError> {
-        let body: Bytes = call.body.concat().into();
+        let body: Bytes = match call.body {
+            CallBody::Pieces(pieces) => pieces.concat().into(),
+            CallBody::Upload(_) => Bytes::new(), // nothing that it serves is sent so
+        };
         let request = match ChatRequest::read(body) {
             Ok(request) if call.path == "/chat/completions" => request,
             Ok(_) => return Ok(refused(StatusCode::NOT_FOUND, "the demo backend serves chat completions alone")),

@@ -1,0 +1,409 @@
+//! The connections to one backend: idle ones, the shared one where it speaks HTTP/2, and the bound on calls.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::Weak;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Method;
+use http::Request;
+use http::Response;
+use http::Uri;
+use http::Version;
+use http::header;
+use http_body::Body;
+use http_body::Frame;
+use http_body::SizeHint;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioTimer;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::catalog::Backend;
+use crate::catalog::BaseUrl;
+use crate::upstream::client::PoolError;
+use crate::upstream::connect::ConnectError;
+use crate::upstream::connect::Connector;
+use crate::upstream::connect::Stream;
+use crate::upstream::link::Link;
+use crate::upstream::link::LinkBody;
+use crate::upstream::outgoing::Outgoing;
+
+/// Idle connections are dropped before a server's own keep-alive ends them (15 s and more are usual).
+const POOL_IDLE: Duration = Duration::from_secs(14);
+/// How often idle connections are looked through.
+const SWEEP: Duration = Duration::from_secs(2);
+/// Calls that nothing was written of, begun anew on a new connection.
+const FRESH_MAX: usize = 2;
+/// An HTTP/2 connection that is silent for so long while it carries calls is asked whether it still stands.
+const PING: Duration = Duration::from_secs(20);
+
+/// A request to the backend of a pool.
+pub(super) struct Outbound {
+    pub(super) method: Method,
+    /// The path and query, from the root of the server.
+    pub(super) path: String,
+    /// Headers without `host`.
+    pub(super) headers: HeaderMap,
+    pub(super) body: Outgoing,
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// No connection.
+    Connect(ConnectError),
+    /// The address and the path make no URI.
+    Address,
+    /// The connection broke, or the backend broke HTTP.
+    Broken(hyper::Error),
+}
+
+/// The connections to one backend.
+pub(super) struct Pool {
+    connector: Connector,
+    base: BaseUrl,
+    host: HeaderValue,
+    idle: Arc<Idle>,
+    shared: Mutex<Option<Shared>>,
+    places: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+/// An HTTP/2 connection, which carries many calls at once. Its task ends when its last sender and call are gone.
+#[derive(Clone)]
+struct Shared {
+    sender: http2::SendRequest<Outgoing>,
+    used: Instant,
+}
+
+impl Pool {
+    /// The pool of a backend, with no connection yet.
+    pub(super) fn new(backend: &Backend, base: &BaseUrl) -> Result<Self, PoolError> {
+        let to = uri(base, "/").ok_or(PoolError::Address)?;
+        let host = HeaderValue::from_str(host(base)).map_err(|_| PoolError::Address)?;
+        let tasks = TaskTracker::new();
+        Ok(Self {
+            connector: Connector::new(backend, to)?,
+            base: base.clone(),
+            host,
+            idle: Arc::new(Idle::new(backend.concurrency, tasks.clone())),
+            shared: Mutex::new(None),
+            places: Arc::new(Semaphore::new(backend.concurrency)),
+            tasks,
+        })
+    }
+
+    /// Waits for a place among the calls that may be under way; none once the pool is closed. The exchange's deadline
+    /// bounds the wait.
+    pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).acquire_owned().await.ok()
+    }
+
+    /// Sends a request and waits for the head of the answer. It is sent again, on another connection, only where
+    /// nothing of it was written, or where an HTTP/2 server says that it has not begun with it (RFC 9113 section 8.7).
+    pub(super) async fn send(&self, outbound: Outbound) -> Result<Response<ReplyBody>, CallError> {
+        let mut outbound = outbound;
+        let mut fresh = 0;
+        loop {
+            let (failed, spare) = if let Some(sender) = self.shared() {
+                let spare = outbound.body.again().map(|body| Outbound {
+                    method: outbound.method.clone(),
+                    path: outbound.path.clone(),
+                    headers: outbound.headers.clone(),
+                    body,
+                });
+                match self.over_shared(sender, outbound).await? {
+                    Ok(response) => return Ok(response),
+                    Err(failed) => (failed, spare),
+                }
+            } else if let Some(link) = self.idle.take() {
+                match self.over_link(link, outbound).await? {
+                    Ok(response) => return Ok(response),
+                    Err(failed) => (failed, None),
+                }
+            } else {
+                fresh += 1;
+                let connected = self.connector.connect().await.map_err(CallError::Connect)?;
+                if connected.http2 {
+                    self.share(connected.stream).await.map_err(CallError::Broken)?;
+                    if fresh > FRESH_MAX {
+                        return Err(CallError::Connect(ConnectError::Failed("the backend ends each connection".into())));
+                    }
+                    continue;
+                }
+                let link = Link::new(connected.stream).await.map_err(CallError::Broken)?;
+                match self.over_link(link, outbound).await? {
+                    Ok(response) => return Ok(response),
+                    Err(failed) => (failed, None),
+                }
+            };
+            let (error, unsent) = failed.parts();
+            let again = unsent.or_else(|| spare.filter(|_| is_untouched(&error)));
+            match again.filter(|_| fresh < FRESH_MAX) {
+                Some(again) => outbound = again,
+                None => return Err(CallError::Broken(error)),
+            }
+        }
+    }
+
+    async fn over_link(
+        &self,
+        link: Link,
+        outbound: Outbound,
+    ) -> Result<Result<Response<ReplyBody>, Failed>, CallError> {
+        let path = outbound.path;
+        let mut request = Request::new(outbound.body);
+        *request.uri_mut() = Uri::try_from(path.as_str()).map_err(|_| CallError::Address)?;
+        *request.method_mut() = outbound.method;
+        *request.version_mut() = Version::HTTP_11;
+        *request.headers_mut() = outbound.headers;
+        request.headers_mut().insert(header::HOST, self.host.clone());
+        Ok(match link.exchange(request).await {
+            Ok((response, link)) => {
+                Ok(response.map(|incoming| ReplyBody::Link(LinkBody::new(incoming, link, Arc::clone(&self.idle)))))
+            }
+            Err(error) => Err(Failed { error, path }),
+        })
+    }
+
+    async fn over_shared(
+        &self,
+        mut sender: http2::SendRequest<Outgoing>,
+        outbound: Outbound,
+    ) -> Result<Result<Response<ReplyBody>, Failed>, CallError> {
+        let path = outbound.path;
+        let mut request = Request::new(outbound.body);
+        *request.uri_mut() = uri(&self.base, &path).ok_or(CallError::Address)?;
+        *request.method_mut() = outbound.method;
+        *request.version_mut() = Version::HTTP_2;
+        *request.headers_mut() = outbound.headers;
+        Ok(match sender.try_send_request(request).await {
+            Ok(response) => Ok(response.map(ReplyBody::Shared)),
+            Err(error) => Err(Failed { error, path }),
+        })
+    }
+
+    /// The shared connection, if there is one that stands and is not about to be closed by the other side.
+    fn shared(&self) -> Option<http2::SendRequest<Outgoing>> {
+        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let stands = |shared: &Shared| !shared.sender.is_closed() && now.duration_since(shared.used) < POOL_IDLE;
+        let Some(shared) = place.as_mut().filter(|shared| stands(shared)) else {
+            *place = None;
+            return None;
+        };
+        shared.used = now;
+        Some(shared.sender.clone())
+    }
+
+    /// Sets HTTP/2 up on a new connection, to be shared from now on.
+    async fn share(&self, stream: Stream) -> hyper::Result<()> {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .max_header_list_size(HEAD_LIST_MAX)
+            .handshake::<_, Outgoing>(stream)
+            .await?;
+        self.tasks.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "an HTTP/2 connection to a backend ended early");
+            }
+        });
+        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Shared { sender, used: Instant::now() });
+        Ok(())
+    }
+}
+
+/// Bytes of the headers of an answer over HTTP/2.
+const HEAD_LIST_MAX: u32 = 256 << 10;
+
+/// A request that failed, perhaps before anything was written.
+struct Failed {
+    error: TrySendError<Request<Outgoing>>,
+    path: String,
+}
+
+impl Failed {
+    /// The error, and the request where nothing of it was written.
+    fn parts(mut self) -> (hyper::Error, Option<Outbound>) {
+        let unsent = self.error.take_message().map(|request| {
+            let (head, body) = request.into_parts();
+            let mut headers = head.headers;
+            headers.remove(header::HOST);
+            Outbound { method: head.method, path: self.path, headers, body }
+        });
+        (self.error.into_error(), unsent)
+    }
+}
+
+/// Whether an HTTP/2 server says that it has not begun with a request: it refused the stream, or went away before it.
+fn is_untouched(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| {
+        cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
+fn uri(base: &BaseUrl, path: &str) -> Option<Uri> {
+    let parts = Uri::builder().scheme(base.scheme.clone()).authority(base.authority.clone());
+    parts.path_and_query(path).build().ok()
+}
+
+/// The `host` of a backend: without the port that its scheme has anyway (RFC 9110 section 7.2).
+fn host(base: &BaseUrl) -> &str {
+    let own = if base.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
+    match base.authority.port_u16() {
+        Some(port) if port != own => base.authority.as_str(),
+        _ => base.authority.host(),
+    }
+}
+
+/// The body of an answer as it comes off a connection.
+pub(super) enum ReplyBody {
+    /// Off a connection of its own.
+    Link(LinkBody),
+    /// Off a shared one.
+    Shared(Incoming),
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Link(body) => Pin::new(body).poll_frame(context),
+            Self::Shared(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Link(body) => body.is_end_stream(),
+            Self::Shared(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Link(body) => body.size_hint(),
+            Self::Shared(body) => body.size_hint(),
+        }
+    }
+}
+
+/// Idle connections, the one that was used last at the end. Each is dropped when it has lain idle for long enough, or
+/// the backend has closed it.
+pub(super) struct Idle {
+    resting: Mutex<Resting>,
+    most: usize,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct Resting {
+    links: VecDeque<(Instant, Link)>,
+    /// A task looks through them, as long as there are any.
+    swept: bool,
+}
+
+impl Idle {
+    fn new(most: usize, tasks: TaskTracker) -> Self {
+        Self { resting: Mutex::default(), most, tasks }
+    }
+
+    /// Takes the connection that was used last.
+    fn take(&self) -> Option<Link> {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, link) = resting.links.pop_back()?;
+        if since.elapsed() < POOL_IDLE {
+            return Some(link);
+        }
+        let old = std::mem::take(&mut resting.links); // all others are older
+        drop(resting);
+        drop(old);
+        None
+    }
+
+    /// Puts a connection back.
+    pub(super) fn put(self: &Arc<Self>, link: Link) {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        resting.links.push_back((Instant::now(), link));
+        let surplus = if resting.links.len() > self.most { resting.links.pop_front() } else { None };
+        let begin = !std::mem::replace(&mut resting.swept, true);
+        drop(resting);
+        drop(surplus);
+        if begin {
+            self.tasks.spawn(sweep(Arc::downgrade(self)));
+        }
+    }
+
+    /// Drops connections that have lain idle for long enough or have ended. False where none is left to look after.
+    fn swept(&self) -> bool {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = std::mem::take(&mut resting.links);
+        let mut ended = Vec::new();
+        for (since, mut link) in links {
+            if since.elapsed() < POOL_IDLE && link.stands() {
+                resting.links.push_back((since, link));
+            } else {
+                ended.push(link);
+            }
+        }
+        resting.swept = !resting.links.is_empty();
+        let more = resting.swept;
+        drop(resting);
+        drop(ended);
+        more
+    }
+}
+
+/// Looks through idle connections until there are none, or nobody needs them.
+async fn sweep(idle: Weak<Idle>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let Some(idle) = idle.upgrade() else { return };
+        if !idle.swept() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_no_port_that_its_scheme_has_anyway() {
+        let host_of = |text: &str| {
+            let parts = text.parse::<Uri>().unwrap().into_parts();
+            let base =
+                BaseUrl { scheme: parts.scheme.unwrap(), authority: parts.authority.unwrap(), path: "/v1".into() };
+            host(&base).to_owned()
+        };
+        for (url, host) in [
+            ("https://api.example", "api.example"),
+            ("https://api.example:443", "api.example"),
+            ("http://api.example:443", "api.example:443"),
+            ("http://127.0.0.1:8000", "127.0.0.1:8000"),
+            ("http://[::1]:80", "[::1]"),
+        ] {
+            assert_eq!(host_of(url), host);
+        }
+    }
+}
