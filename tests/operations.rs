@@ -140,14 +140,15 @@ fn paths_and_methods_that_are_not_served_are_told_so() {
         ("GET", "/", 404, "unknown_path"),
         ("GET", "/v1", 404, "unknown_path"),
         ("POST", "/v1/embeddings", 404, "unknown_path"),
-        ("POST", "/v1/responses", 404, "unknown_path"),
+        ("POST", "/v1/responses", 501, "not_supported"),
+        ("POST", "/v1/messages", 501, "not_supported"),
         ("POST", "/v2/chat/completions", 404, "unknown_path"),
         ("POST", "/v1/chat/completions/", 404, "unknown_path"),
         ("GET", "/metrics", 404, "unknown_path"),
         ("GET", "/livez", 404, "unknown_path"),
         ("GET", CHAT, 405, "method_not_allowed"),
         ("DELETE", CHAT, 405, "method_not_allowed"),
-        ("OPTIONS", CHAT, 405, "method_not_allowed"),
+        ("TRACE", "/v1/files", 405, "method_not_allowed"),
         ("POST", "/v1/models", 405, "method_not_allowed"),
         ("DELETE", "/v1/models/m", 405, "method_not_allowed"),
         ("GET", "/v1/models/nobody", 404, "model_not_found"),
@@ -517,7 +518,7 @@ fn metrics_tell_what_happened_and_no_label_is_a_callers_invention() {
     gateway.chat(&request("").replace("\"m\"", "\"invented-model\""));
     upstream.next(Script::json(500, r#"{"error":{"message":"invented","type":"invented","code":"invented"}}"#));
     gateway.chat(&desk);
-    gateway.call("GET", "/v1/invented", &[], b"");
+    gateway.call("GET", "/invented", &[], b"");
     gateway.chat_with(&[("x-portcullis-policy", "invented")], &desk);
     gateway.chat(&request(r#""portcullis":{"tags":{"invented":"invented"},"invented":1}"#));
     upstream.next(Script::json(200, finished(GOOD, "invented")));
@@ -947,7 +948,7 @@ fn one_connection_serves_request_after_request() {
     client.ask(gateway.address, "HEAD", CHAT, &[], b"");
     assert_eq!(client.answer(true).status(), 405);
     // Two at once: answers come in the order of the questions.
-    let ask = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v1/none HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let ask = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\nGET /none HTTP/1.1\r\nhost: localhost\r\n\r\n";
     client.send(ask.as_bytes());
     assert_eq!((client.answer(false).status(), client.answer(false).status()), (200, 404));
     client.ask(gateway.address, "GET", "/v1/models", &[("connection", "close")], b"");

@@ -88,6 +88,11 @@ pub(super) struct Missed {
 }
 
 impl Missed {
+    /// Whether the next target may be asked.
+    pub(super) fn is_transient(&self) -> bool {
+        self.transient
+    }
+
     /// Writes to the log what went wrong, under the request's id. A fault of the operator's to mend is an error.
     pub(super) fn log(&self, record: &Record) {
         let (request_id, backend, reason) = (&record.request_id, record.backend.as_deref(), self.reason);
@@ -168,7 +173,7 @@ impl<U: Upstream> Attempts<'_, U> {
         record.upstream_request_id =
             headers::request_id(&reply.headers).and_then(|id| id.to_str().ok()).map(str::to_owned);
         if !reply.status.is_success() {
-            return Err(self.reported(backend, reply).await);
+            return Err(reported(backend, reply).await);
         }
         if self.delivery == Delivery::Relay {
             record.outcome = Outcome::Unchecked;
@@ -218,25 +223,6 @@ impl<U: Upstream> Attempts<'_, U> {
         let listen = &self.gateway.settings.listen;
         let body = self.in_time(&backend, body);
         Ok(Box::new(Sifted::new(body, sift, contract, backend, held, listen.limits.response, listen.keepalive_after)))
-    }
-
-    /// A status that is no success: the caller gets it in our shape, with what the backend said.
-    async fn reported(&self, backend: &Backend, reply: UpstreamReply) -> Missed {
-        let status = reply.status;
-        let retry_after = reply.headers.get(header::RETRY_AFTER).cloned();
-        let encoded = reply.headers.contains_key(header::CONTENT_ENCODING);
-        let mut body = reply.body;
-        let mut text = BytesMut::new();
-        while let Some(Ok(frame)) = body.frame().await {
-            if let Ok(data) = frame.into_data() {
-                text.extend_from_slice(data.get(..data.len().min(ERROR_BYTES_MAX - text.len())).unwrap_or_default());
-            }
-            if text.len() >= ERROR_BYTES_MAX {
-                break;
-            }
-        }
-        let said = if encoded { Reported::default() } else { Reported::read(&text) };
-        refused_by(backend, status, said, retry_after)
     }
 
     /// Takes the whole answer in, within the bounds for one and for all.
@@ -330,6 +316,25 @@ impl<U: Upstream> Attempts<'_, U> {
             Verdict::Fail(how) => Err(failed(how, came.reply())),
         }
     }
+}
+
+/// A status that is no success: the caller gets it in our shape, with what the backend said.
+pub(super) async fn reported(backend: &Backend, reply: UpstreamReply) -> Missed {
+    let status = reply.status;
+    let retry_after = reply.headers.get(header::RETRY_AFTER).cloned();
+    let encoded = reply.headers.contains_key(header::CONTENT_ENCODING);
+    let mut body = reply.body;
+    let mut text = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(data) = frame.into_data() {
+            text.extend_from_slice(data.get(..data.len().min(ERROR_BYTES_MAX - text.len())).unwrap_or_default());
+        }
+        if text.len() >= ERROR_BYTES_MAX {
+            break;
+        }
+    }
+    let said = if encoded { Reported::default() } else { Reported::read(&text) };
+    refused_by(backend, status, said, retry_after)
 }
 
 /// Whether these are the headers of an event stream that can be read as it comes.
@@ -502,7 +507,7 @@ pub(super) fn overloaded() -> Missed {
     )
 }
 
-fn out_of_time() -> Missed {
+pub(super) fn out_of_time() -> Missed {
     missed(Code::UpstreamTimeout, "send", "deadline", false, "no backend answered within the deadline".to_owned())
 }
 
@@ -520,7 +525,7 @@ pub(super) fn unsent(error: UpstreamError) -> Missed {
         UpstreamError::TooLarge { .. } => Code::UpstreamTooLarge,
         UpstreamError::Upload(UploadError::TooLarge(_)) => Code::BodyTooLarge,
         UpstreamError::Upload(UploadError::TooSlow(_)) => Code::RequestTimeout,
-        UpstreamError::Upload(UploadError::Broken) => Code::InvalidJson,
+        UpstreamError::Upload(UploadError::Broken | UploadError::Gone) => Code::InvalidJson,
     };
     let (reason, transient) = (error.reason(), error.is_transient());
     let mut causes = Vec::new();
@@ -529,7 +534,11 @@ pub(super) fn unsent(error: UpstreamError) -> Missed {
         causes.push(inner.to_string());
         source = inner.source();
     }
-    let failed = missed(code, "send", reason, transient, error.to_string());
+    let mut failed = missed(code, "send", reason, transient, error.to_string());
+    if let UpstreamError::Upload(upload) = &error {
+        failed.fault.outcome = if *upload == UploadError::Gone { Outcome::Cancelled } else { Outcome::Denied };
+        failed.fault.stage = "listen";
+    }
     Missed { cause: Some(causes.join(": ")), ..failed }
 }
 

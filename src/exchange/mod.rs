@@ -3,6 +3,7 @@
 
 pub mod attempt;
 pub mod deadline;
+pub mod open;
 pub mod schemas;
 pub mod sifted;
 
@@ -16,7 +17,8 @@ use http::HeaderMap;
 use http::StatusCode;
 
 use crate::api::ingress::chat::ChatRequest;
-use crate::api::ingress::chat::RequestError;
+use crate::api::ingress::request::Own;
+use crate::api::ingress::request::RequestError;
 use crate::catalog::Catalog;
 use crate::contract::Contract;
 use crate::contract::bounds::BoundsError;
@@ -36,6 +38,7 @@ use crate::stage::answer::Fault;
 use crate::stage::authenticate::Caller;
 use crate::stage::plan;
 use crate::stage::plan::Delivery;
+use crate::stage::plan::ModelNotFound;
 use crate::stage::plan::Plan;
 use crate::stage::plan::Schemas;
 use crate::stage::send::Upstream;
@@ -146,14 +149,8 @@ pub async fn prepare<U: Upstream>(
 ) -> Result<Prepared, Box<Fault>> {
     let request = ChatRequest::read(incoming.body.clone()).map_err(denied)?;
     record.stream = request.stream;
-    let named =
-        incoming.headers.get_all("x-portcullis-policy").iter().map(|names| String::from_utf8_lossy(names.as_bytes()));
-    let named: Vec<String> =
-        named.flat_map(|names| names.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>()).collect();
-    own(&request, &named, record)?;
-    let alias = plan::alias(&gateway.catalog, &request.model).map_err(|error| {
-        Box::new(Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", error.to_string()).about(Some("model")))
-    })?;
+    own(request.own.as_ref().map(|(_, own)| own), &incoming.headers, record)?;
+    let alias = plan::alias(&gateway.catalog, &request.model).map_err(|error| unknown_model(&error))?;
     record.alias = Some(alias.name.clone());
     let contract = contract(gateway, &request).await?;
     if let Some(crate::contract::ContentContract::Schema(schema)) = &contract.content {
@@ -179,14 +176,17 @@ fn denied(error: RequestError) -> Box<Fault> {
 }
 
 /// What the caller asked of the gateway itself. This version has no policies, so none can be named.
-fn own(request: &ChatRequest, named: &[String], record: &mut Record) -> Result<(), Box<Fault>> {
+fn own(own: Option<&Own>, headers: &HeaderMap, record: &mut Record) -> Result<(), Box<Fault>> {
     let deny = |code: Code, param: &str, message: String| {
         Err(Box::new(Fault::new(code, Outcome::Denied, "plan", message).about(Some(param))))
     };
-    if let Some(name) = named.iter().find(|name| !name.is_empty()) {
-        return deny(Code::PolicyNotFound, "x-portcullis-policy", format!("no policy is called `{}`", shown(name)));
+    for names in headers.get_all("x-portcullis-policy") {
+        let names = String::from_utf8_lossy(names.as_bytes());
+        if let Some(name) = names.split(',').map(str::trim).find(|name| !name.is_empty()) {
+            return deny(Code::PolicyNotFound, "x-portcullis-policy", format!("no policy is called `{}`", shown(name)));
+        }
     }
-    let Some((_, own)) = &request.own else { return Ok(()) };
+    let Some(own) = own else { return Ok(()) };
     if let Some(name) = own.policies.first() {
         return deny(Code::PolicyNotFound, "portcullis.policy", format!("no policy is called `{}`", shown(name)));
     }
@@ -196,6 +196,10 @@ fn own(request: &ChatRequest, named: &[String], record: &mut Record) -> Result<(
     }
     record.tags.clone_from(&own.tags);
     Ok(())
+}
+
+fn unknown_model(error: &ModelNotFound) -> Box<Fault> {
+    Box::new(Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", error.to_string()).about(Some("model")))
 }
 
 /// The contract that the request brings, its schemas compiled.

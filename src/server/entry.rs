@@ -104,9 +104,9 @@ impl<U> Entry<U> {
         &self.server
     }
 
-    /// How long the exchange has taken.
-    pub fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+    /// When the request's head had arrived.
+    pub fn started(&self) -> Instant {
+        self.started
     }
 }
 

@@ -1,19 +1,15 @@
 //! HTTP on the main listener: hyper's requests in, hyper's responses out, an exchange in between.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
-use std::io::ErrorKind;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use bytes::BytesMut;
 use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
@@ -23,7 +19,6 @@ use http::Response;
 use http::StatusCode;
 use http::header;
 use http::request::Parts;
-use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use hyper::body::Incoming as Body;
 
@@ -32,11 +27,19 @@ use crate::exchange;
 use crate::exchange::Incoming;
 use crate::exchange::Out;
 use crate::exchange::Prepared;
+use crate::exchange::open;
+use crate::exchange::open::Open;
+use crate::exchange::open::OpenBody;
 use crate::json::fault::shown;
 use crate::json::string;
 use crate::record::Outcome;
 use crate::server::Server;
 use crate::server::entry::Entry;
+use crate::server::intake;
+use crate::server::intake::Intake;
+use crate::server::intake::Unread;
+use crate::server::route::Route;
+use crate::server::route::route;
 use crate::server::stream::Held;
 use crate::server::stream::OutBody;
 use crate::stage::admit::Share;
@@ -50,11 +53,6 @@ use crate::stage::send::Upstream;
 use crate::wire::fault::Code;
 use crate::wire::sse;
 
-/// Bytes a second below which a body drips.
-const SLOWEST: usize = 4 << 10;
-/// Bytes of a body that must have come before all that it declares is reserved.
-const TRUSTED: usize = 1 << 20;
-
 const OUTCOME: HeaderName = HeaderName::from_static("x-portcullis-outcome");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-portcullis-request-id");
 const BACKEND: HeaderName = HeaderName::from_static("x-portcullis-backend");
@@ -65,16 +63,6 @@ const OVERHEAD: HeaderName = HeaderName::from_static("x-portcullis-overhead-us")
 /// Headers of answers that a page of an allowed origin may read.
 const EXPOSED: &str = "x-request-id, retry-after, x-portcullis-outcome, x-portcullis-request-id, x-portcullis-backend, \
                        x-portcullis-native, x-portcullis-attempts, x-portcullis-overhead-us";
-
-/// What is served under a path.
-enum Route<'a> {
-    Chat,
-    Models,
-    Model(Cow<'a, str>),
-    WebSocket,
-    Wrong(&'static str),
-    Unknown,
-}
 
 /// Serves one request. It never fails: whatever goes wrong is an answer.
 pub async fn serve<U: Upstream>(
@@ -149,6 +137,7 @@ async fn handle<U: Upstream>(
     entry.keep(place);
     match route(&head.method, &path, &head.headers) {
         Route::Chat => chat(server, entry, head, body, caller).await,
+        Route::Open(below) => open(server, entry, head, below, body, caller).await,
         Route::Models => {
             let list = models(&server);
             listed(entry, list).await
@@ -164,22 +153,29 @@ async fn handle<U: Upstream>(
                 deny(entry, &Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", message)).await
             }
         },
-        Route::WebSocket => {
-            let message = "WebSocket is not served; use `POST /v1/chat/completions`";
-            deny(entry, &Fault::new(Code::NotSupported, Outcome::Denied, "listen", message)).await
-        }
-        Route::Wrong(methods) => {
-            let message = format!("`{}` is served with {methods} alone", shown(&path));
-            let fault = Fault::new(Code::MethodNotAllowed, Outcome::Denied, "listen", message);
-            let mut response = deny(entry, &fault).await;
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
-            response
-        }
-        Route::Unknown => {
-            let message = format!("nothing is served under `{}`", shown(&path));
-            deny(entry, &Fault::new(Code::UnknownPath, Outcome::Denied, "listen", message)).await
-        }
+        Route::Options(methods) => options(entry, methods).await,
+        other => unserved(entry, &other, &path).await,
     }
+}
+
+/// The answer to what is not served, with the reason.
+async fn unserved<U: Upstream>(entry: Entry<U>, route: &Route<'_>, path: &str) -> Response<OutBody<U>> {
+    let path = shown(path);
+    let (code, message) = match route {
+        Route::WebSocket => (Code::NotSupported, "WebSocket is not served; use `POST /v1/chat/completions`".to_owned()),
+        Route::Unjudged => {
+            let message = "is not judged in this version, so it is not served; use `POST /v1/chat/completions`";
+            (Code::NotSupported, format!("`{path}` {message}"))
+        }
+        Route::Wrong(methods) => (Code::MethodNotAllowed, format!("`{path}` is served with {methods} alone")),
+        Route::Spelling(own) => (Code::UnknownPath, format!("nothing is served under `{path}`; write `/v1/{own}`")),
+        _ => (Code::UnknownPath, format!("nothing is served under `{path}`")),
+    };
+    let mut response = deny(entry, &Fault::new(code, Outcome::Denied, "listen", message)).await;
+    if let Route::Wrong(methods) = route {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    }
+    response
 }
 
 /// Bytes of a request's head, as HTTP/1 would write it.
@@ -222,27 +218,6 @@ fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, B
     }
 }
 
-fn route<'a>(method: &Method, path: &'a str, headers: &HeaderMap) -> Route<'a> {
-    let below = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
-    let get = *method == Method::GET || *method == Method::HEAD;
-    let upgrade = headers.get(header::UPGRADE).map(HeaderValue::as_bytes).unwrap_or_default();
-    if upgrade.eq_ignore_ascii_case(b"websocket") {
-        return Route::WebSocket;
-    }
-    match below {
-        "/chat/completions" if *method == Method::POST => Route::Chat,
-        "/chat/completions" => Route::Wrong("POST"),
-        "/models" if get => Route::Models,
-        "/models" => Route::Wrong("GET, HEAD"),
-        "/realtime" => Route::WebSocket,
-        _ => match below.strip_prefix("/models/").filter(|name| !name.is_empty()) {
-            Some(name) if get => Route::Model(percent_encoding::percent_decode_str(name).decode_utf8_lossy()),
-            Some(_) => Route::Wrong("GET, HEAD"),
-            None => Route::Unknown,
-        },
-    }
-}
-
 async fn chat<U: Upstream>(
     server: Arc<Server<U>>,
     mut entry: Entry<U>,
@@ -250,17 +225,12 @@ async fn chat<U: Upstream>(
     body: Body,
     caller: Caller,
 ) -> Response<OutBody<U>> {
-    let (body, held) = match read(&server, &head.headers, body).await {
+    let limits = &server.gateway.settings.listen.limits;
+    let (body, held) = match intake::whole(limits, &server.gateway.held, &head.headers, body).await {
         Ok(read) => read,
-        Err(Unread::Denied(fault)) => return deny(entry, &fault).await,
-        // The entry goes as it is: a record of someone who went away. Nobody reads this answer.
-        Err(Unread::Gone) => {
-            return plain(
-                Fault::new(Code::InvalidJson, Outcome::Cancelled, "listen", "the body broke off").answer("", 0),
-            );
-        }
+        Err(unread) => return untaken(entry, unread).await,
     };
-    let arrived = Instant::now().checked_sub(entry.elapsed()).unwrap_or_else(Instant::now);
+    let arrived = entry.started();
     let incoming = Incoming { caller, headers: head.headers, body, held, arrived };
     let prepared = match exchange::prepare(&server.gateway, incoming, &mut entry.record).await {
         Ok(prepared) => prepared,
@@ -299,6 +269,49 @@ async fn chat<U: Upstream>(
     }
 }
 
+/// A path that no contract guards: the request goes on as it is.
+async fn open<U: Upstream>(
+    server: Arc<Server<U>>,
+    mut entry: Entry<U>,
+    head: Parts,
+    below: &str,
+    body: Body,
+    caller: Caller,
+) -> Response<OutBody<U>> {
+    let limits = &server.gateway.settings.listen.limits;
+    let body = if open::is_json(&head.headers) && !body.is_end_stream() {
+        match intake::whole(limits, &server.gateway.held, &head.headers, body).await {
+            Ok((body, held)) => OpenBody::Json(body, held),
+            Err(unread) => return untaken(entry, unread).await,
+        }
+    } else {
+        match Intake::new(body, limits) {
+            Ok(intake) => OpenBody::Upload(Box::pin(intake)),
+            Err(error) => return untaken(entry, error.into()).await,
+        }
+    };
+    let path = match head.uri.query() {
+        Some(query) => format!("{below}?{query}"),
+        None => below.to_owned(),
+    };
+    let Parts { method, headers, .. } = head;
+    let open = Open { caller, method, path, headers, body, arrived: entry.started() };
+    // In a box of its own: what is carried around with every request stays small.
+    let out = Box::pin(open::pass(&server.gateway, open, &mut entry.record)).await;
+    answered(entry, out).await
+}
+
+/// The answer to a request whose body could not be taken in.
+async fn untaken<U: Upstream>(entry: Entry<U>, unread: Unread) -> Response<OutBody<U>> {
+    match unread {
+        Unread::Denied(fault) => deny(entry, &fault).await,
+        // The entry goes as it is: a record of someone who went away. Nobody reads this answer.
+        Unread::Gone => {
+            plain(Fault::new(Code::InvalidJson, Outcome::Cancelled, "listen", "the body broke off").answer("", 0))
+        }
+    }
+}
+
 /// What a settled answer says on a stream whose status has gone out: its events, or its error as one.
 fn events<U>(response: Response<OutBody<U>>) -> (Vec<Bytes>, Vec<Share>) {
     let (head, body) = response.into_parts();
@@ -323,6 +336,11 @@ fn events<U>(response: Response<OutBody<U>>) -> (Vec<Bytes>, Vec<Share>) {
 /// Carries a prepared request to its answer and closes its record.
 async fn settle<U: Upstream>(server: &Arc<Server<U>>, prepared: Prepared, mut entry: Entry<U>) -> Response<OutBody<U>> {
     let out = exchange::carry(&server.gateway, prepared, &mut entry.record).await;
+    answered(entry, out).await
+}
+
+/// What the caller gets, with the record closed or to be closed at its end.
+async fn answered<U: Upstream>(mut entry: Entry<U>, out: Out) -> Response<OutBody<U>> {
     let answer = match out {
         Out::Relay { status, headers, body } => {
             return relay(entry, status, headers, |entry| OutBody::Relay(body, entry));
@@ -331,6 +349,8 @@ async fn settle<U: Upstream>(server: &Arc<Server<U>>, prepared: Prepared, mut en
             return relay(entry, StatusCode::OK, headers, |entry| OutBody::Sifted(stream, entry));
         }
         Out::Held(answer) => answer,
+        // The entry goes as it is: a record of someone who went away. Nobody reads this answer.
+        Out::Fault(fault) if fault.outcome == Outcome::Cancelled => return plain(fault.answer("", 0)),
         Out::Fault(fault) => {
             entry.record.outcome = fault.outcome;
             entry.record.code = Some(fault.own);
@@ -375,9 +395,18 @@ async fn listed<U: Upstream>(mut entry: Entry<U>, body: Vec<u8>) -> Response<Out
     finish(entry, Answer { status: StatusCode::OK, headers, body: vec![body.into()], held: None }).await
 }
 
+async fn options<U: Upstream>(mut entry: Entry<U>, methods: &'static str) -> Response<OutBody<U>> {
+    entry.record.outcome = Outcome::Unchecked;
+    let headers = HeaderMap::from_iter([(header::ALLOW, HeaderValue::from_static(methods))]);
+    finish(entry, Answer { status: StatusCode::NO_CONTENT, headers, body: Vec::new(), held: None }).await
+}
+
 async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
     let headers = HeaderMap::from_iter([
-        (header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS")),
+        (
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+        ),
         (
             header::ACCESS_CONTROL_ALLOW_HEADERS,
             HeaderValue::from_static("authorization, content-type, x-portcullis-policy, *"),
@@ -444,94 +473,6 @@ fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
     put(OVERHEAD, Some(HeaderValue::from(u64::try_from(record.own().as_micros()).unwrap_or(u64::MAX))));
 }
 
-/// Why a request's body could not be taken in.
-enum Unread {
-    /// The caller is told.
-    Denied(Box<Fault>),
-    /// The caller has gone.
-    Gone,
-}
-
-/// Whether a body broke off because its sender went away, and not because it broke HTTP.
-fn is_gone(error: &hyper::Error) -> bool {
-    use std::error::Error as _;
-    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    let cut = io.is_some_and(|io| {
-        matches!(io.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
-    });
-    cut || error.is_incomplete_message() || error.is_closed() || error.is_canceled()
-}
-
-/// Takes a request's body in, within the bounds of size, time and what all may hold.
-async fn read<U: Upstream>(server: &Server<U>, headers: &HeaderMap, body: Body) -> Result<(Bytes, Share), Unread> {
-    let limits = server.gateway.settings.listen.limits;
-    let denied =
-        |code: Code, message: String| Unread::Denied(Box::new(Fault::new(code, Outcome::Denied, "listen", message)));
-    let too_large = || denied(Code::BodyTooLarge, format!("the body has more than {} bytes", limits.body));
-    let full = |_| denied(Code::Overloaded, "the gateway holds as many bytes as it may; try again later".to_owned());
-    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-        let coding = shown(coding.to_str().unwrap_or("?"));
-        return Err(denied(Code::InvalidJson, format!("the body's coding `{coding}` is not read; send it as it is")));
-    }
-    let declared = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    if declared.is_some_and(|length| length > limits.body) {
-        return Err(too_large());
-    }
-    let mut held = server.gateway.held.take(0).map_err(full)?;
-    let mut body = pin!(body);
-    let mut first: Option<Bytes> = None;
-    let mut whole = BytesMut::new();
-    let mut length = 0usize;
-    let begun = Instant::now();
-    loop {
-        // A body may pause, but not drip: beyond the pause, each second must have brought its share.
-        let patience = limits.idle_timeout + Duration::from_secs(u64::try_from(length / SLOWEST).unwrap_or(u64::MAX));
-        let left = patience.saturating_sub(begun.elapsed()).min(limits.idle_timeout);
-        let frame = match tokio::time::timeout(left, body.frame()).await {
-            Err(_) => {
-                return Err(denied(
-                    Code::RequestTimeout,
-                    format!("the body came too slowly: it may pause for {:?}", limits.idle_timeout),
-                ));
-            }
-            Ok(None) => break,
-            Ok(Some(Err(error))) if is_gone(&error) => return Err(Unread::Gone),
-            Ok(Some(Err(error))) => return Err(denied(Code::InvalidJson, format!("the body broke off: {error}"))),
-            Ok(Some(Ok(frame))) => frame,
-        };
-        let Ok(data) = frame.into_data() else { continue };
-        length += data.len();
-        if length > limits.body {
-            return Err(too_large());
-        }
-        held.grow(data.len()).map_err(full)?;
-        match first.take() {
-            None if whole.is_empty() => first = Some(data),
-            None => {
-                whole.reserve(room(declared, length, whole.len(), data.len()));
-                whole.extend_from_slice(&data);
-            }
-            Some(begin) => {
-                whole.reserve(room(declared, length, 0, begin.len() + data.len()));
-                whole.extend_from_slice(&begin);
-                whole.extend_from_slice(&data);
-            }
-        }
-    }
-    Ok((first.unwrap_or_else(|| whole.freeze()), held))
-}
-
-/// Bytes to reserve for `more` that have come, where `length` have in all and `kept` are in the buffer.
-///
-/// Once a good part of a declared body is there, room is made for all of it, so that no byte is copied
-/// again; before that, a promise alone takes no memory.
-fn room(declared: Option<usize>, length: usize, kept: usize, more: usize) -> usize {
-    match declared {
-        Some(declared) if length >= TRUSTED.min(declared) => declared.saturating_sub(kept).max(more),
-        _ => more,
-    }
-}
-
 fn models<U: Upstream>(server: &Server<U>) -> Vec<u8> {
     let names = server.gateway.catalog.aliases.keys();
     let mut out = br#"{"object":"list","data":["#.to_vec();
@@ -548,17 +489,4 @@ fn model(name: &str) -> Vec<u8> {
     out.extend_from_slice(&string::quoted(name));
     out.extend_from_slice(br#","object":"model","created":0,"owned_by":"portcullis"}"#);
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_promise_alone_takes_no_memory() {
-        assert_eq!(room(Some(32 << 20), 2, 1, 1), 1);
-        assert_eq!(room(None, 5 << 20, 4 << 20, 100), 100);
-        assert_eq!(room(Some(32 << 20), 1 << 20, 100, 50), (32 << 20) - 100);
-        assert_eq!(room(Some(300), 300, 100, 200), 200);
-    }
 }

@@ -1,6 +1,7 @@
 //! Connections that lie idle, and heads that come drop by drop: each has a clock of its own.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,6 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
+use std::task::ready;
 use std::time::Duration;
 
 use http_body::Body;
@@ -18,6 +20,7 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 use tokio::time::Instant;
+use tokio::time::Sleep;
 
 /// What a connection is doing.
 #[derive(Debug)]
@@ -143,16 +146,42 @@ impl<B: Body + Unpin> Body for Counted<B> {
     }
 }
 
+/// How long what still comes is read after the last answer is out and the connection's end is announced. Closed with
+/// bytes unread, a connection is reset, and the reset may overtake the answer (RFC 9112 section 9.6).
+const LINGER: Duration = Duration::from_secs(2);
+
 /// A socket whose reads are noticed.
 pub struct Watched<S> {
     socket: S,
     activity: Arc<Activity>,
+    /// Until when what still comes is read and thrown away.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Watched<S> {
     /// `socket`, watched.
     pub fn new(socket: S, activity: Arc<Activity>) -> Self {
-        Self { socket, activity }
+        Self { socket, activity, linger: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Watched<S> {
+    /// Reads and throws away until the other side has closed, too, or the time is up.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let clock = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        if clock.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        let mut bytes = [MaybeUninit::uninit(); 16 << 10];
+        for _ in 0..16 {
+            let mut buffer = ReadBuf::uninit(&mut bytes);
+            match ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {}
+                Ok(()) | Err(_) => return Poll::Ready(()),
+            }
+        }
+        context.waker().wake_by_ref(); // others have their turn
+        Poll::Pending
     }
 }
 
@@ -182,7 +211,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
         self.activity.wrote(written.is_pending());
@@ -208,7 +237,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.socket).poll_shutdown(context))?;
+        }
+        self.poll_linger(context).map(Ok)
     }
 }
 

@@ -5,7 +5,9 @@ pub mod entry;
 pub mod http;
 pub mod id;
 pub mod idle;
+mod intake;
 pub mod listen;
+mod route;
 pub mod stream;
 
 use std::sync::atomic::AtomicBool;

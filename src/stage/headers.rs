@@ -64,7 +64,7 @@ pub enum Reading {
 /// The headers of a call to a backend.
 pub fn outbound(client: &HeaderMap, caller: &Caller, backend: &Backend, reading: Reading) -> HeaderMap {
     let own = matches!(backend.credentials, Credentials::Caller);
-    let mut out = passed(client, |name| {
+    let mut out = passed(client, reading, |name| {
         FROM_CLIENT.contains(&name)
             || name.starts_with("x-portcullis-")
             || name.starts_with("x-forwarded-")
@@ -105,7 +105,7 @@ pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading)
         Credentials::Operator(key) => key.expose_secret().as_bytes(),
         Credentials::Caller | Credentials::None => b"",
     };
-    let mut out = passed(backend_headers, |name| {
+    let mut out = passed(backend_headers, reading, |name| {
         FROM_BACKEND.contains(&name)
             || name.starts_with("x-portcullis-")
             || name.starts_with("access-control-")
@@ -149,12 +149,14 @@ pub fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get("x-request-id").or_else(|| headers.get("request-id"))
 }
 
-fn passed(from: &HeaderMap, stopped: impl Fn(&str) -> bool) -> HeaderMap {
+fn passed(from: &HeaderMap, reading: Reading, stopped: impl Fn(&str) -> bool) -> HeaderMap {
     let named = named_by_connection(from);
     let mut out = HeaderMap::with_capacity(from.len() + 10);
     for (name, value) in from {
         let text = name.as_str();
-        if HOP_BY_HOP.contains(&text) || stopped(text) || named.iter().any(|named| named == text) {
+        // Trailers go through where the body does, and then so does the announcement of them.
+        let hop = HOP_BY_HOP.contains(&text) && (text != "trailer" || reading == Reading::Held);
+        if hop || stopped(text) || named.iter().any(|named| named == text) {
             continue;
         }
         out.append(name.clone(), value.clone());

@@ -55,9 +55,12 @@ pub enum UploadError {
     /// It paused, or dripped, for too long.
     #[error("the body came too slowly: it may pause for {0:?}")]
     TooSlow(Duration),
-    /// It broke off, or broke HTTP.
+    /// It broke HTTP.
     #[error("the body broke off")]
     Broken,
+    /// Its sender went away.
+    #[error("the caller went away")]
+    Gone,
 }
 
 /// The head of a backend's answer, and its body as it comes.
@@ -172,6 +175,7 @@ impl UpstreamError {
             Self::Upload(UploadError::TooLarge(_)) => "upload_too_large",
             Self::Upload(UploadError::TooSlow(_)) => "upload_too_slow",
             Self::Upload(UploadError::Broken) => "upload_broken",
+            Self::Upload(UploadError::Gone) => "client_gone",
         }
     }
 }

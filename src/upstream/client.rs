@@ -19,11 +19,11 @@ use crate::catalog::Catalog;
 use crate::dialect::table::BackendKind;
 use crate::stage::send::Call;
 use crate::stage::send::Phase;
+use crate::stage::send::UploadError;
 use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
-use crate::stage::send::UploadError;
 use crate::upstream::connect::ConnectError;
 use crate::upstream::gathered::Gathered;
 use crate::upstream::outgoing::Elapsed;
@@ -133,8 +133,7 @@ impl Timed {
     /// Whether nothing has come for too long.
     fn is_late(&mut self, context: &mut Context<'_>) -> bool {
         let after = self.backend.timeouts.idle;
-        let idle =
-            self.idle.get_or_insert_with(|| Idle { clock: Box::pin(tokio::time::sleep(after)), since: None });
+        let idle = self.idle.get_or_insert_with(|| Idle { clock: Box::pin(tokio::time::sleep(after)), since: None });
         loop {
             if idle.clock.as_mut().poll(context).is_pending() {
                 return false;

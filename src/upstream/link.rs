@@ -33,7 +33,7 @@ const HEAD_BYTES_MAX: usize = 256 << 10;
 pub(super) struct Link {
     sender: http1::SendRequest<Outgoing>,
     /// None once it has ended: what still waits in it learns of that when it goes.
-    connection: Option<http1::Connection<Stream, Outgoing>>,
+    connection: Option<Box<http1::Connection<Stream, Outgoing>>>,
 }
 
 impl Link {
@@ -41,7 +41,7 @@ impl Link {
     pub(super) async fn new(stream: Stream) -> hyper::Result<Self> {
         let (sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake::<_, Outgoing>(stream).await?;
-        Ok(Self { sender, connection: Some(connection) })
+        Ok(Self { sender, connection: Some(Box::new(connection)) })
     }
 
     fn drive(&mut self, context: &mut Context<'_>) {

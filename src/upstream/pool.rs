@@ -141,7 +141,9 @@ impl Pool {
                 if connected.http2 {
                     self.share(connected.stream).await.map_err(CallError::Broken)?;
                     if fresh > FRESH_MAX {
-                        return Err(CallError::Connect(ConnectError::Failed("the backend ends each connection".into())));
+                        return Err(CallError::Connect(ConnectError::Failed(
+                            "the backend ends each connection".into(),
+                        )));
                     }
                     continue;
                 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -672,6 +673,12 @@ impl Client {
         self.wire.chunk()
     }
 
+    /// All bytes that come until the other side closes.
+    pub fn raw(&mut self) -> Vec<u8> {
+        while self.wire.more(PATIENCE) {}
+        std::mem::take(&mut self.wire.read)
+    }
+
     /// Whether anything comes, or the connection ends, within `time`.
     pub fn hears_within(&mut self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
@@ -868,6 +875,7 @@ struct Shared {
     next: Mutex<VecDeque<Script>>,
     otherwise: Mutex<Script>,
     calls: Mutex<Vec<Call>>,
+    connections: AtomicUsize,
     stop: Arc<AtomicBool>,
 }
 
@@ -880,6 +888,7 @@ impl Upstream {
             next: Mutex::default(),
             otherwise: Mutex::new(script),
             calls: Mutex::default(),
+            connections: AtomicUsize::new(0),
             stop: Arc::default(),
         });
         let served = Arc::clone(&shared);
@@ -909,6 +918,11 @@ impl Upstream {
 
     pub fn calls(&self) -> Vec<Call> {
         self.shared.calls.lock().unwrap().clone()
+    }
+
+    /// Connections that were made to it so far.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
     }
 
     pub fn count(&self) -> usize {
@@ -944,6 +958,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             break;
         }
         let (Ok(stream), shared) = (stream, Arc::clone(shared)) else { continue };
+        shared.connections.fetch_add(1, Ordering::Relaxed);
         connections.push(std::thread::spawn(move || serve(stream, &shared)));
     }
     connections.into_iter().for_each(|connection| drop(connection.join()));

@@ -4,11 +4,15 @@
 //! copied never.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::api::ingress::request;
+use crate::api::ingress::request::Fault;
+use crate::api::ingress::request::Own;
+use crate::api::ingress::request::RequestError;
+use crate::api::ingress::request::json_error;
 use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
 use crate::json::cursor::Begins;
@@ -22,10 +26,6 @@ use crate::wire::fault::Code;
 const MESSAGES_MAX: usize = 16_384;
 /// Tools that a request may offer.
 const TOOLS_MAX: usize = 256;
-/// Tags that a caller may give a request for the audit record.
-const TAGS_MAX: usize = 16;
-/// Bytes of one tag's key or value.
-const TAG_BYTES_MAX: usize = 256;
 
 /// A chat request: its bytes, and the places in them that the gateway reads or edits.
 #[derive(Clone, Debug)]
@@ -143,61 +143,10 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// The member `portcullis`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Own {
-    /// Policies asked for by name.
-    pub policies: Vec<String>,
-    /// Whether a source for provenance came with the request.
-    pub has_source: bool,
-    /// Tags for the audit record.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// Why a request cannot be read. All of these are the caller's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct RequestError {
-    /// The code for the caller.
-    pub code: Code,
-    /// What was found, what was expected, and where.
-    pub message: String,
-    /// The member that is meant.
-    pub param: Option<&'static str>,
-}
-
-impl RequestError {
-    /// A request error about one member.
-    pub fn new(code: Code, param: Option<&'static str>, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), param }
-    }
-}
-
-/// The faults of reading, before lines and columns are worked out.
-enum Fault {
-    Json(JsonFault),
-    Request(RequestError),
-}
-
-impl From<JsonFault> for Fault {
-    fn from(fault: JsonFault) -> Self {
-        Self::Json(fault)
-    }
-}
-
-impl From<RequestError> for Fault {
-    fn from(error: RequestError) -> Self {
-        Self::Request(error)
-    }
-}
-
 impl ChatRequest {
     /// Reads a body. O(len); nothing but names is copied.
     pub fn read(body: Bytes) -> Result<Self, RequestError> {
-        if let Err(error) = std::str::from_utf8(&body) {
-            let message = format!("the body is not UTF-8 at byte {}", error.valid_up_to());
-            return Err(RequestError::new(Code::InvalidJson, None, message));
-        }
+        request::text(&body)?;
         let mut reader = Reader::default();
         match reader.read(&body) {
             Ok(()) => reader.finish(body),
@@ -222,16 +171,6 @@ impl ChatRequest {
             Content::None => Vec::new(),
         })
     }
-}
-
-/// The request error for a fault of the JSON.
-fn json_error(body: &[u8], fault: &JsonFault) -> RequestError {
-    let (line, column) = fault.position(body);
-    let code = match fault.kind {
-        JsonFaultKind::DuplicateKey(_) => Code::DuplicateKey,
-        _ => Code::InvalidJson,
-    };
-    RequestError::new(code, None, format!("the request's body, line {line}, column {column}: {fault}"))
 }
 
 /// Text parts of a list of content parts. Faults were found when the body was read.
@@ -310,7 +249,7 @@ impl Reader {
                     })?;
                 }
                 "tool_choice" => self.tool_choice = tool_choice(cursor)?,
-                "portcullis" => self.own = Some((index, own(cursor)?)),
+                "portcullis" => self.own = Some((index, request::own(cursor)?)),
                 _ => {
                     cursor.skip()?;
                 }
@@ -498,54 +437,6 @@ fn tool_choice(cursor: &mut Cursor<'_>) -> Result<ToolChoice, JsonFault> {
         }
         _ => cursor.skip().map(|_| ToolChoice::Auto),
     }
-}
-
-fn own(cursor: &mut Cursor<'_>) -> Result<Own, Fault> {
-    let text = cursor.text();
-    let mut own = Own::default();
-    let wrong = |message: String| RequestError::new(Code::UnknownField, Some("portcullis"), message);
-    if cursor.begins() != Begins::Object {
-        return Err(wrong("`portcullis` is no object".to_owned()).into());
-    }
-    cursor.object(|cursor, member| {
-        match (&*member.key, cursor.begins()) {
-            ("policy", Begins::Array) => {
-                cursor.array(|cursor| {
-                    let spot = cursor.string()?;
-                    own.policies.push(string::decode(text, spot)?.into_owned());
-                    Ok::<(), JsonFault>(())
-                })?;
-            }
-            ("source", Begins::Array) => {
-                own.has_source = true;
-                cursor.skip()?;
-            }
-            ("tags", Begins::Object) => {
-                cursor.object(|cursor, member| {
-                    let spot = cursor.string()?;
-                    let value = string::decode(text, spot)?.into_owned();
-                    if own.tags.len() >= TAGS_MAX || value.len() > TAG_BYTES_MAX || member.key.len() > TAG_BYTES_MAX {
-                        let message =
-                            format!("`portcullis.tags` takes {TAGS_MAX} tags of {TAG_BYTES_MAX} bytes at the most");
-                        return Err(Fault::from(wrong(message)));
-                    }
-                    own.tags.insert(member.key.into_owned(), value);
-                    Ok(())
-                })?;
-            }
-            ("policy" | "source", _) => {
-                return Err(wrong(format!("`portcullis.{}` is no array of strings", member.key)).into());
-            }
-            ("tags", _) => return Err(wrong("`portcullis.tags` is no object of strings".to_owned()).into()),
-            (unknown, _) => {
-                let message =
-                    format!("`portcullis.{}` is not known; known are `policy`, `source` and `tags`", shown(unknown));
-                return Err(wrong(message).into());
-            }
-        }
-        Ok::<(), Fault>(())
-    })?;
-    Ok(own)
 }
 
 #[cfg(test)]

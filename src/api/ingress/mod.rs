@@ -1,4 +1,6 @@
-//! The APIs that clients speak, one file each.
+//! The formats that clients speak.
 
 pub mod chat;
 pub mod chat_answer;
+pub mod open;
+pub mod request;
