@@ -1,6 +1,7 @@
 //! The listeners: sockets in, exchanges through, answers out.
 
 pub mod admin;
+pub mod edge;
 pub mod entry;
 pub mod http;
 pub mod id;
