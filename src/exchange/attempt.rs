@@ -525,7 +525,7 @@ pub(super) fn unsent(error: UpstreamError) -> Missed {
         UpstreamError::TooLarge { .. } => Code::UpstreamTooLarge,
         UpstreamError::Upload(UploadError::TooLarge(_)) => Code::BodyTooLarge,
         UpstreamError::Upload(UploadError::TooSlow(_)) => Code::RequestTimeout,
-        UpstreamError::Upload(UploadError::Broken | UploadError::Gone) => Code::InvalidJson,
+        UpstreamError::Upload(UploadError::Broken | UploadError::Gone) => Code::InvalidHttp,
     };
     let (reason, transient) = (error.reason(), error.is_transient());
     let mut causes = Vec::new();

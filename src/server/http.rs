@@ -34,12 +34,14 @@ use crate::json::fault::shown;
 use crate::json::string;
 use crate::record::Outcome;
 use crate::server::Server;
+use crate::server::edge::EdgeFault;
 use crate::server::entry::Entry;
 use crate::server::intake;
 use crate::server::intake::Intake;
 use crate::server::intake::Unread;
 use crate::server::route::Route;
 use crate::server::route::route;
+use crate::server::socket;
 use crate::server::stream::Held;
 use crate::server::stream::OutBody;
 use crate::stage::admit::Share;
@@ -53,6 +55,9 @@ use crate::stage::send::Upstream;
 use crate::wire::fault::Code;
 use crate::wire::sse;
 
+/// Headers of a request.
+pub(super) const HEADERS_MAX: usize = 100;
+
 const OUTCOME: HeaderName = HeaderName::from_static("x-portcullis-outcome");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-portcullis-request-id");
 const BACKEND: HeaderName = HeaderName::from_static("x-portcullis-backend");
@@ -64,16 +69,18 @@ const OVERHEAD: HeaderName = HeaderName::from_static("x-portcullis-overhead-us")
 const EXPOSED: &str = "x-request-id, retry-after, x-portcullis-outcome, x-portcullis-request-id, x-portcullis-backend, \
                        x-portcullis-native, x-portcullis-attempts, x-portcullis-overhead-us";
 
-/// Serves one request. It never fails: whatever goes wrong is an answer.
+/// Serves one request. It never fails: whatever goes wrong is an answer. `refused` tells why the edge has put a stand-in in
+/// the place of what the client said.
 pub async fn serve<U: Upstream>(
     server: Arc<Server<U>>,
     request: Request<Body>,
+    refused: Option<EdgeFault>,
 ) -> Result<Response<OutBody<U>>, Infallible> {
     let started = Instant::now();
     let id = server.ids.next(SystemTime::now()).to_string();
     let (head, body) = request.into_parts();
     let origin = head.headers.get(header::ORIGIN).cloned();
-    let mut response = match caught(handle(Arc::clone(&server), head, body, started, id.clone())).await {
+    let mut response = match caught(handle(Arc::clone(&server), head, body, started, id.clone(), refused)).await {
         Some(response) => response,
         None => {
             server.metrics.panicked();
@@ -118,10 +125,16 @@ async fn handle<U: Upstream>(
     body: Body,
     started: Instant,
     id: String,
+    refused: Option<EdgeFault>,
 ) -> Response<OutBody<U>> {
     let path = head.uri.path().to_owned();
     let record = exchange::record(id, &shown(&path));
     let mut entry = Entry::open(Arc::clone(&server), record, started);
+    if let Some(fault) = refused.filter(|_| head.method.as_str() == socket::REFUSED) {
+        entry.record.reason = Some(fault.reason());
+        let code = if fault.is_size() { Code::HeadersTooLarge } else { Code::InvalidHttp };
+        return deny(entry, &Fault::new(code, Outcome::Denied, "listen", fault.to_string())).await;
+    }
     let caller = match admitted(&server, &head) {
         Ok(Admitted::Caller(caller)) => caller,
         Ok(Admitted::Preflight) => {
@@ -194,9 +207,10 @@ enum Admitted {
 
 fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, Box<Fault>> {
     let settings = &server.gateway.settings;
+    // What came over HTTP/1 was measured at the edge.
     let max = settings.listen.limits.headers;
-    if head_bytes(head) > max {
-        let message = format!("the request's head has more than {max} bytes");
+    if head_bytes(head) > max || head.headers.len() > HEADERS_MAX {
+        let message = format!("the request's head has more than {max} bytes or {HEADERS_MAX} headers");
         return Err(Box::new(Fault::new(Code::HeadersTooLarge, Outcome::Denied, "listen", message)));
     }
     let named = || {

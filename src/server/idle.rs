@@ -1,26 +1,21 @@
 //! Connections that lie idle, and heads that come drop by drop: each has a clock of its own.
 
-use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
-use std::task::ready;
 use std::time::Duration;
 
 use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::ReadBuf;
 use tokio::time::Instant;
-use tokio::time::Sleep;
+
+use crate::server::edge::EdgeFault;
 
 /// What a connection is doing.
 #[derive(Debug)]
@@ -34,8 +29,8 @@ pub struct Activity {
     head: AtomicU64,
     /// Milliseconds after `accepted`, plus one, since when the socket takes nothing more; 0 is none.
     stuck: AtomicU64,
-    /// It speaks HTTP/2, where bytes may come that are no head.
-    http2: AtomicBool,
+    /// Why no more is read of it.
+    refused: OnceLock<EdgeFault>,
 }
 
 impl Activity {
@@ -47,7 +42,7 @@ impl Activity {
             answered: AtomicU64::new(0),
             head: AtomicU64::new(0),
             stuck: AtomicU64::new(0),
-            http2: AtomicBool::new(false),
+            refused: OnceLock::new(),
         })
     }
 
@@ -55,8 +50,33 @@ impl Activity {
         u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Bytes came: `in_head` tells that a head has begun with them that is not whole.
+    pub(super) fn read(&self, in_head: bool) {
+        match (in_head, self.head.load(Ordering::Relaxed)) {
+            (true, 0) => self.head.store(self.now() + 1, Ordering::Relaxed),
+            (false, begun) if begun > 0 => self.head.store(0, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// The client speaks HTTP/2: from here on the library follows its heads, and the connection is idle between them.
+    pub(super) fn speaks_http2(&self) {
+        self.read(false);
+        self.answered.store(self.now().max(1), Ordering::Relaxed);
+    }
+
+    /// What the client said next is refused; nothing else of it is read.
+    pub(super) fn refuse(&self, fault: EdgeFault) {
+        let _ = self.refused.set(fault); // the first fault is the last one
+    }
+
+    /// Why the request that was put in the place of what the client said is refused.
+    pub fn refused(&self) -> Option<EdgeFault> {
+        self.refused.get().copied()
+    }
+
     /// Bytes were offered to the socket; `stuck` tells that it took none.
-    fn wrote(&self, stuck: bool) {
+    pub(super) fn wrote(&self, stuck: bool) {
         match (stuck, self.stuck.load(Ordering::Relaxed)) {
             (true, 0) => self.stuck.store(self.now() + 1, Ordering::Relaxed),
             (false, since) if since > 0 => self.stuck.store(0, Ordering::Relaxed),
@@ -67,7 +87,6 @@ impl Activity {
     /// A request's head is whole. The exchange is under way until what is returned goes.
     pub fn begin(self: &Arc<Self>) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        self.head.store(0, Ordering::Relaxed);
         UnderWay(Arc::clone(self))
     }
 
@@ -143,104 +162,6 @@ impl<B: Body + Unpin> Body for Counted<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// How long what still comes is read after the last answer is out and the connection's end is announced. Closed with
-/// bytes unread, a connection is reset, and the reset may overtake the answer (RFC 9112 section 9.6).
-const LINGER: Duration = Duration::from_secs(2);
-
-/// A socket whose reads are noticed.
-pub struct Watched<S> {
-    socket: S,
-    activity: Arc<Activity>,
-    /// Until when what still comes is read and thrown away.
-    linger: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S> Watched<S> {
-    /// `socket`, watched.
-    pub fn new(socket: S, activity: Arc<Activity>) -> Self {
-        Self { socket, activity, linger: None }
-    }
-}
-
-impl<S: AsyncRead + Unpin> Watched<S> {
-    /// Reads and throws away until the other side has closed, too, or the time is up.
-    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let clock = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
-        if clock.as_mut().poll(context).is_ready() {
-            return Poll::Ready(());
-        }
-        let mut bytes = [MaybeUninit::uninit(); 16 << 10];
-        for _ in 0..16 {
-            let mut buffer = ReadBuf::uninit(&mut bytes);
-            match ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => {}
-                Ok(()) | Err(_) => return Poll::Ready(()),
-            }
-        }
-        context.waker().wake_by_ref(); // others have their turn
-        Poll::Pending
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
-        let activity = &self.activity;
-        if activity.under_way.load(Ordering::Relaxed) == 0
-            && buffer.filled().get(before..).unwrap_or_default().starts_with(b"PRI *")
-        {
-            activity.http2.store(true, Ordering::Relaxed);
-            activity.answered.store(activity.now().max(1), Ordering::Relaxed);
-        }
-        if activity.http2.load(Ordering::Relaxed) {
-            return read;
-        }
-        let idle = activity.under_way.load(Ordering::Relaxed) == 0 && activity.head.load(Ordering::Relaxed) == 0;
-        if idle && buffer.filled().len() > before {
-            activity.head.store(activity.now() + 1, Ordering::Relaxed);
-        }
-        read
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        self.activity.wrote(written.is_pending());
-        written
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write_vectored(context, pieces);
-        self.activity.wrote(written.is_pending());
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.linger.is_none() {
-            ready!(Pin::new(&mut self.socket).poll_shutdown(context))?;
-        }
-        self.poll_linger(context).map(Ok)
     }
 }
 

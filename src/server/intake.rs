@@ -136,7 +136,7 @@ impl From<UploadError> for Unread {
         let code = match error {
             UploadError::TooLarge(_) => Code::BodyTooLarge,
             UploadError::TooSlow(_) => Code::RequestTimeout,
-            UploadError::Broken => Code::InvalidJson,
+            UploadError::Broken => Code::InvalidHttp,
             UploadError::Gone => return Self::Gone,
         };
         Self::denied(code, error.to_string())

@@ -20,10 +20,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::server::Server;
 use crate::server::admin;
+use crate::server::edge;
 use crate::server::http;
 use crate::server::idle::Activity;
 use crate::server::idle::Counted;
-use crate::server::idle::Watched;
+use crate::server::socket::Guarded;
 use crate::stage::send::Upstream;
 
 /// Connections beyond `limits.in_flight` that may be open: idle ones, and those that are told to wait.
@@ -102,9 +103,8 @@ async fn accept_main<U: Upstream>(
     drain: Duration,
 ) {
     let limits = server.gateway.settings.listen.limits;
-    // Twice what is served, so that a head that is somewhat too large gets an answer that says so; one beyond
-    // that gets the bare status.
-    let head_max = limits.headers.saturating_mul(2).max(16 << 10);
+    // The edge refuses a head that is too large, with an answer that says so. The library must take what the edge passes.
+    let head_max = limits.headers.saturating_add(8 << 10);
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_max);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
@@ -118,14 +118,17 @@ async fn accept_main<U: Upstream>(
         let (builder, server, watcher) = (Arc::clone(&builder), Arc::clone(&server), graceful.watcher());
         let cut = at_once.clone();
         let activity = Activity::new();
-        let stream = Watched::new(stream, Arc::clone(&activity));
+        let edge = edge::Limits { head_bytes: limits.headers, headers: http::HEADERS_MAX };
+        let stream = Guarded::new(stream, Arc::clone(&activity), edge);
         let seen = Arc::clone(&activity);
         connections.spawn(async move {
             let _place = place;
             let service = service_fn(move |request: hyper::Request<Incoming>| {
-                let (exchange, server) = (seen.begin(), Arc::clone(&server));
+                let (exchange, server, refused) = (seen.begin(), Arc::clone(&server), seen.refused());
                 async move {
-                    http::serve(server, request).await.map(|answer| answer.map(|body| Counted::new(body, exchange)))
+                    http::serve(server, request, refused)
+                        .await
+                        .map(|answer| answer.map(|body| Counted::new(body, exchange)))
                 }
             });
             let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();

@@ -9,6 +9,7 @@ pub mod idle;
 mod intake;
 pub mod listen;
 mod route;
+pub mod socket;
 pub mod stream;
 
 use std::sync::atomic::AtomicBool;

@@ -64,11 +64,18 @@ pub enum Reading {
 /// The headers of a call to a backend.
 pub fn outbound(client: &HeaderMap, caller: &Caller, backend: &Backend, reading: Reading) -> HeaderMap {
     let own = matches!(backend.credentials, Credentials::Caller);
-    let mut out = passed(client, reading, |name| {
+    let stopped = |name: &str| {
         FROM_CLIENT.contains(&name)
             || name.starts_with("x-portcullis-")
             || name.starts_with("x-forwarded-")
             || (!own && ACCOUNT.contains(&name))
+    };
+    let mut out = passed(client, reading, |name| {
+        // Many servers take `x_team` for `x-team`: what may not pass under its name may not under that one either.
+        let alike = || name.replace('_', "-");
+        let set = |name: &str| backend.headers.iter().any(|(set, _)| set.as_str() == name);
+        stopped(name)
+            || (name.contains('_') && (stopped(&alike()) || set(&alike()) || HOP_BY_HOP.contains(&alike().as_str())))
     });
     match (reading, client.get(header::ACCEPT_ENCODING)) {
         (Reading::Held, _) => {
@@ -218,6 +225,11 @@ mod tests {
             ("x-portcullis-policy", "p"),
             ("openai-organization", "org"),
             ("accept-encoding", "gzip, br"),
+            ("x_api_key", "client"),
+            ("x_team", "mine"),
+            ("content_length", "5"),
+            ("transfer_encoding", "chunked"),
+            ("x_other", "1"),
             ("idempotency-key", "k1"),
             ("traceparent", "00-1"),
             ("user-agent", "OpenAI/Python"),
@@ -230,7 +242,7 @@ mod tests {
         );
         assert_eq!(
             names(&out),
-            ["idempotency-key", "traceparent", "user-agent", "accept-encoding", "x-team", "authorization"]
+            ["x_other", "idempotency-key", "traceparent", "user-agent", "accept-encoding", "x-team", "authorization"]
         );
         assert_eq!(out["accept-encoding"], "identity");
         assert_eq!(out["authorization"], "Bearer sk-op");

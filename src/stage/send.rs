@@ -56,7 +56,7 @@ pub enum UploadError {
     #[error("the body came too slowly: it may pause for {0:?}")]
     TooSlow(Duration),
     /// It broke HTTP.
-    #[error("the body broke off")]
+    #[error("the body broke off: its chunks are not framed as HTTP/1.1 has them")]
     Broken,
     /// Its sender went away.
     #[error("the caller went away")]

@@ -38,6 +38,8 @@ macro_rules! codes {
 }
 
 codes! {
+    /// The request breaks HTTP in a way that others might read as another request.
+    InvalidHttp = "invalid_http", BAD_REQUEST, InvalidRequest;
     /// The request is no JSON, or lacks what it must have.
     InvalidJson = "invalid_json", BAD_REQUEST, InvalidRequest;
     /// A key stands twice in an object that the gateway interprets.
