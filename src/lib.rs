@@ -6,9 +6,10 @@
 
 pub mod digest; // one short name for a schema's exact bytes
 pub mod json; // JSON as text: strict checks, a cursor, edits in place
-pub mod settings; // how the gateway is run, resolved
+pub mod network; // networks of IP addresses
 
 pub mod dialect; // what each kind of backend can do, as data
+pub mod settings; // how the gateway is run, resolved
 pub mod wire; // server-sent events, the `error` object
 
 pub mod api; // the wire formats, to and from the one form in the middle
