@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 
 use crate::dialect::table::{BackendKind, Capabilities};
+use crate::settings::Identity;
 
 /// Every alias that a caller may name, with the targets behind it.
 #[derive(Debug, Default)]
@@ -89,6 +90,15 @@ pub struct BaseUrl {
     pub authority: Authority,
     /// The path with no slash at its end, for example `/v1`.
     pub path: String,
+}
+
+/// Whom TLS trusts at a backend, and who the gateway says that it is.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// Certificates (DER) of the authorities that are trusted, in place of the public ones. Never empty.
+    pub ca: Option<Vec<Vec<u8>>>,
+    /// What is shown where the backend asks for a client certificate.
+    pub identity: Option<Identity>,
 }
 
 /// How long each phase of a call to a backend may take.

@@ -24,6 +24,8 @@ pub mod stage; // the way of a request, one file a stage
 
 pub mod exchange; // the front page: one request on its way to its answer
 
+pub mod tls; // certificates and keys, and what rustls makes of them
+
 pub mod audit; // one JSON line a request
 pub mod telemetry; // metrics and the log
 pub mod upstream; // backends over HTTP, and the scripted model
