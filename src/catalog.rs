@@ -58,6 +58,8 @@ pub struct Backend {
     pub kind: BackendKind,
     /// Where it is; none for the demo backend, which lives in the binary.
     pub base: Option<BaseUrl>,
+    /// Whom TLS trusts there and who calls; none trusts the public authorities and shows no certificate.
+    pub tls: Option<ClientTls>,
     /// Whose key is sent.
     pub credentials: Credentials,
     /// Headers added to every request, after the client's.

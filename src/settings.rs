@@ -7,6 +7,8 @@ use std::time::Duration;
 use secrecy::SecretSlice;
 use secrecy::SecretString;
 
+use crate::network::Network;
+
 /// Everything of the configuration that is not a backend or a model.
 #[derive(Debug)]
 pub struct Settings {
@@ -29,6 +31,8 @@ pub struct Settings {
 pub struct Listen {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
+    /// Certificate, key and whose clients are let in; none serves plain HTTP.
+    pub tls: Option<ServerTls>,
     /// Bounds on size, time and number.
     pub limits: Limits,
     /// How long a held stream is silent before comments keep it alive.
@@ -37,6 +41,8 @@ pub struct Listen {
     pub cors: Vec<String>,
     /// Whether `x-portcullis-*` headers are added to answers.
     pub headers: bool,
+    /// Peers that are believed when they say for whom they call. Empty believes nobody.
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// How the main listener proves who it is, and whom it lets in.

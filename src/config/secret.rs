@@ -95,6 +95,14 @@ pub(super) fn is_header_name(text: &str) -> bool {
     http::HeaderName::try_from(text).is_ok()
 }
 
+/// Whether a text is the path of a file and no key: DER in base64 has no `.`, and does not start with `/`.
+fn is_path(text: &str) -> bool {
+    let one_line = text.len() <= 256 && !text.contains('\n');
+    one_line
+        && !["-----", "://"].iter().any(|sign| text.contains(sign))
+        && (text.contains('.') || text.starts_with('/'))
+}
+
 fn is_more_than_a_name(text: &str) -> bool {
     speaks_of_a_secret(text) || text.contains(['"', '\'', '\n', '{', '}'])
 }
@@ -230,6 +238,10 @@ impl Found {
         };
         self.scalars.push(node.origin.clone());
         let raw = text.get(node.origin.clone()).unwrap_or_default();
+        // A key's own text where the path of its file should be.
+        if raw.contains("-----BEGIN") {
+            self.secrets.push(node.origin.clone());
+        }
         if (secret || speaks_of_a_secret(scalar)) && !expand::is_bare_reference(raw) {
             self.secrets.push(node.origin.clone());
         }
@@ -270,6 +282,20 @@ impl Found {
                     }
                     self.before_value(header, text);
                     self.walk(&header.node, text, true);
+                }
+            }
+            // These are paths of files, which an error must be able to name: `key`, and whatever lies in `/run/secrets`.
+            Content::Map(members) if key == "tls" && !secret => {
+                for member in members {
+                    self.scalars.push(member.key_span.clone());
+                    if is_more_than_a_name(&member.key) {
+                        self.secrets.push(member.key_span.clone());
+                    }
+                    let named = ["certificate", "key", "ca", "client_ca"].contains(&member.key.as_str());
+                    match member.node.text() {
+                        Some(path) if named && is_path(path) => self.scalars.push(member.node.origin.clone()),
+                        _ => self.member(member, text, false),
+                    }
                 }
             }
             Content::List(_) if key == "headers" => self.walk(node, text, true),

@@ -9,12 +9,9 @@ use crate::config::tree::Content;
 use crate::config::tree::Node;
 
 /// Members; `*` stands for any name or index.
-pub(super) const MEMBERS: [&[&str]; 20] = [
-    &["listen", "tls"],
-    &["listen", "trusted_proxies"],
+pub(super) const MEMBERS: [&[&str]; 17] = [
     &["auth", "keys"],
     &["backends", "*", "context"],
-    &["backends", "*", "tls"],
     &["backends", "*", "health"],
     &["backends", "*", "circuit"],
     &["backends", "*", "proxy"],

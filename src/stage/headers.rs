@@ -179,6 +179,7 @@ mod tests {
             name: "b".into(),
             kind: BackendKind::Openai,
             base: None,
+            tls: None,
             credentials,
             headers: vec![(HeaderName::from_static("x-team"), HeaderValue::from_static("platform"))],
             timeouts: Timeouts::default(),

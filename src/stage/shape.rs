@@ -113,6 +113,7 @@ mod tests {
             name: "b".into(),
             kind,
             base: None,
+            tls: None,
             credentials: Credentials::None,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
