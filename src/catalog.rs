@@ -60,6 +60,8 @@ pub struct Backend {
     pub base: Option<BaseUrl>,
     /// Whom TLS trusts there and who calls; none trusts the public authorities and shows no certificate.
     pub tls: Option<ClientTls>,
+    /// The proxy that calls go through, whatever the environment says; none goes straight there.
+    pub proxy: Option<Proxy>,
     /// Whose key is sent.
     pub credentials: Credentials,
     /// Headers added to every request, after the client's.
@@ -101,6 +103,15 @@ pub struct ClientTls {
     pub ca: Option<Vec<Vec<u8>>>,
     /// What is shown where the backend asks for a client certificate.
     pub identity: Option<Identity>,
+}
+
+/// An HTTP proxy: asked by `CONNECT` for backends over https, with the whole URL for those over http.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Host and port, both always there; no user.
+    pub authority: Authority,
+    /// The value of `proxy-authorization` (`Basic ...`, RFC 7617), marked as sensitive so that no `Debug` shows it.
+    pub credentials: Option<HeaderValue>,
 }
 
 /// How long each phase of a call to a backend may take.

@@ -35,6 +35,7 @@ fn shaped(request: &ChatRequest, contract: Contract, kind: BackendKind, model: O
         kind,
         base: None,
         tls: None,
+        proxy: None,
         credentials: Credentials::None,
         headers: Vec::new(),
         timeouts: Timeouts::default(),

@@ -21,6 +21,7 @@ use crate::config::file::AuthModeFile;
 use crate::config::file::BackendFile;
 use crate::config::file::CredentialsFile;
 use crate::config::file::TimeoutsFile;
+use crate::config::proxy;
 use crate::config::resolve::Notes;
 use crate::config::secret;
 use crate::config::tls;
@@ -76,7 +77,7 @@ fn backend(
         return None; // reported before, and the rest depends on it
     };
     if kind == BackendKind::Demo {
-        for member in ["base_url", "tls", "api_key", "credentials", "headers"] {
+        for member in ["base_url", "tls", "proxy", "api_key", "credentials", "headers"] {
             if notes.is_written(&at(member)) {
                 let message =
                     format!("a backend of kind `demo` is inside of the gateway and takes no `{member}`; remove it");
@@ -94,6 +95,11 @@ fn backend(
         notes.error_at_name(&at("tls"), message);
     }
     let tls = tls.and_then(|file| tls::client(name, file, world.folder, notes));
+    let proxy = if kind == BackendKind::Demo {
+        None // whatever is written was reported
+    } else {
+        proxy::resolve(name, file.proxy.as_deref(), base.as_ref(), world, notes)
+    };
     let credentials = credentials(name, kind, file.api_key, file.credentials, auth, notes);
     let plain = base.as_ref().filter(|base| base.scheme == Scheme::HTTP && !is_loopback_host(base.authority.host()));
     if plain.is_some() && !matches!(credentials, Credentials::None) {
@@ -102,7 +108,18 @@ fn backend(
     }
     let capabilities = Capabilities::of(kind).overridden(&file.capabilities.unwrap_or_default());
     let concurrency = file.concurrency.and_then(|n| usize::try_from(n).ok()).unwrap_or(CONCURRENCY);
-    Some(Backend { name: name.to_owned(), kind, base, tls, credentials, headers, timeouts, concurrency, capabilities })
+    Some(Backend {
+        name: name.to_owned(),
+        kind,
+        base,
+        tls,
+        proxy,
+        credentials,
+        headers,
+        timeouts,
+        concurrency,
+        capabilities,
+    })
 }
 
 fn timeouts(name: &str, file: TimeoutsFile, notes: &mut Notes<'_>) -> Timeouts {
@@ -291,7 +308,7 @@ fn is_version(segment: &str) -> bool {
 }
 
 /// Whether a host of a URL is this machine: `localhost`, `127.0.0.0/8`, `[::1]`.
-fn is_loopback_host(host: &str) -> bool {
+pub(super) fn is_loopback_host(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")
         || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())

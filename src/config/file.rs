@@ -189,6 +189,10 @@ pub(super) struct BackendFile {
     /// Whom TLS trusts there, and what is shown to it.
     #[schemars(extend("minProperties" = 1))]
     pub(super) tls: Option<ClientTlsFile>,
+    /// The HTTP proxy that calls go through: `http://host:port`, with `user:password@` before the host where it asks for
+    /// them. An empty text is none. Without the member, `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY` of the environment
+    /// is taken, but not for a backend on loopback. `NO_PROXY` takes hosts out of all of these.
+    pub(super) proxy: Option<String>,
     /// The operator's key, sent as a bearer token.
     pub(super) api_key: Option<String>,
     /// Whose key is sent, where it is not the operator's.

@@ -305,6 +305,13 @@ impl Found {
             }
             // Anything else here is most likely a key in the wrong place.
             Content::Text { value, .. } if key == "credentials" => self.walk(node, text, secret || value != "caller"),
+            // A proxy's password is not found by its looks in what is no URL.
+            Content::Text { value, .. }
+                if key == "proxy" && value.contains('@') && value.contains([' ', '\t', '\n', '"', '\'', '<', '>']) =>
+            {
+                self.walk(node, text, true);
+            }
+            Content::List(_) | Content::Map(_) if key == "proxy" => self.walk(node, text, true),
             // An address without a scheme is not found by its looks.
             Content::Text { value, .. }
                 if matches!(key, "base_url" | "url" | "proxy" | "otlp") && !raw.contains("://") =>

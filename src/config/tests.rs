@@ -215,7 +215,7 @@ fn what_contradicts_itself_is_said_clearly() {
         ("caller without passthrough", with(&["backends: {a: {kind: openai, credentials: caller, api_key: \"${env:KEY}\"}, demo: {kind: demo}}", routed])),
         ("caller to two hosts", with(&["auth: {mode: passthrough}", "backends: {a: {kind: openai, credentials: caller}, b: {kind: openai_compatible, base_url: \"https://b.example\", credentials: caller}}", "models: {m: {targets: [{backend: a}, {backend: b}]}}"])),
         ("keys", with(&["backends: {demo: {kind: demo}, a: {kind: openai, api_key: \"${env:EMPTY}\"}, b: {kind: openai, api_key: \"hun ter2\"}}"])),
-        ("demo takes nothing", with(&["backends: {demo: {kind: demo, base_url: \"http://x\", tls: {ca: x.pem}, api_key: hunter2, credentials: caller, headers: {x: y}}}"])),
+        ("demo takes nothing", with(&["backends: {demo: {kind: demo, base_url: \"http://x\", tls: {ca: x.pem}, proxy: \"\", api_key: hunter2, credentials: caller, headers: {x: y}}}"])),
         ("base urls", with(&["backends:\n  demo: {kind: demo}\n  a: {kind: openai_compatible}\n  b: {kind: vllm, base_url: \"ftp://x\"}\n  c: {kind: vllm, base_url: \"https://user:hunter2@x/v1\"}\n  d: {kind: vllm, base_url: \"https://x/v1?key=hunter2\"}\n  e: {kind: vllm, base_url: \"https://x/#hash\"}\n  f: {kind: vllm, base_url: user:hunter2@host}\n  g: {kind: vllm, base_url: \"${env:URL}\"}\n  h: {kind: vllm, base_url: \"https://x:99999\"}"])),
         ("headers", with(&["backends:\n  demo: {kind: demo}\n  a:\n    kind: vllm\n    headers:\n      authorization: hunter2\n      Connection: close\n      \"x y: hunter2\": z\n      x-a: \"h\\u00fcnter2\"\n      x-b: hunter2\n      X-B: hunter2"])),
         ("names", with(&["backends: {demo: {kind: demo}, \"a b\": {kind: demo}}", "models: {\"gpt-*\": {targets: [{backend: demo}]}, \" x\": {targets: [{backend: demo}]}}"])),
@@ -352,6 +352,86 @@ fn key_material_is_read_and_never_shown() {
     assert!(debug.contains("REDACTED") && !debug.contains(key.trim_matches(['[', ']'])), "{debug}");
     let empty = read(&with(&["listen: {trusted_proxies: []}"])).unwrap();
     assert!(empty.settings.listen.trusted_proxies.is_empty());
+}
+
+/// The configuration of one backend `a` with `more` members, where the environment has these variables.
+fn proxied(more: &str, variables: &[(&str, &str)]) -> Result<Configuration, ConfigErrors> {
+    let text = with(&[&format!("backends: {{demo: {{kind: demo}}, a: {{kind: openai_compatible, {more}}}}}"), USED]);
+    let env = |name: &str| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
+    load_text("portcullis.yaml", &text, Path::new("/etc/portcullis"), &env)
+}
+
+#[test]
+fn a_backend_is_called_through_its_own_proxy_or_that_of_the_environment() {
+    let https = "base_url: \"https://llm.example.com\"";
+    let http = "base_url: \"http://10.0.0.5:8000\"";
+    let own = |base: &str, proxy: &str| format!("{base}, proxy: \"{proxy}\"");
+    let from_environment = own(https, "${env:HTTPS_PROXY:-}");
+    for (more, variables, through) in [
+        (https, &[][..], None),
+        (https, &[("HTTPS_PROXY", "http://p:1")], Some("p:1")),
+        (https, &[("https_proxy", "http://p:1")], Some("p:1")),
+        (https, &[("HTTPS_PROXY", ""), ("https_proxy", "p:1")], Some("p:1")),
+        (https, &[("ALL_PROXY", "http://p:1")], Some("p:1")),
+        (https, &[("all_proxy", "http://p:1"), ("HTTPS_PROXY", "http://q:1")], Some("q:1")),
+        (https, &[("HTTP_PROXY", "http://p:1")], None),
+        (http, &[("HTTP_PROXY", "http://p:1"), ("HTTPS_PROXY", "socks5://x:1")], Some("p:1")),
+        (http, &[("http_proxy", "http://p:1")], Some("p:1")),
+        (http, &[("HTTPS_PROXY", "http://p:1")], None),
+        (https, &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "localhost, .example.com")], None),
+        (https, &[("HTTPS_PROXY", "http://p:1"), ("no_proxy", "example.com:443")], None),
+        (https, &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "example.com:8443")], Some("p:1")),
+        (http, &[("HTTP_PROXY", "http://p:1"), ("NO_PROXY", "10.0.0.0/8")], None),
+        // What is not used need not be usable.
+        (https, &[("HTTPS_PROXY", "socks5://p:1"), ("NO_PROXY", "*")], None),
+        (https, &[("NO_PROXY", "exa*mple")], None),
+        // Loopback takes none of the environment.
+        ("base_url: \"http://127.0.0.1:8000\"", &[("HTTP_PROXY", "socks5://p:1")], None),
+        ("base_url: \"http://LOCALHOST:8000\"", &[("HTTP_PROXY", "http://p:1")], None),
+        ("base_url: \"https://[::1]:8000\"", &[("ALL_PROXY", "http://p:1")], None),
+        // The backend's own says it all, but for `NO_PROXY`.
+        (&own(https, "http://own:1"), &[("HTTPS_PROXY", "http://p:1")], Some("own:1")),
+        (&own(https, ""), &[("HTTPS_PROXY", "http://p:1")], None),
+        (&own(https, "http://own:1"), &[("NO_PROXY", "example.com")], None),
+        (&own("base_url: \"http://localhost:1\"", "http://own:1"), &[("HTTP_PROXY", "socks5://p:1")], Some("own:1")),
+        (&own("base_url: \"http://localhost:1\"", "http://own:1"), &[("NO_PROXY", "localhost")], None),
+        (&from_environment, &[("HTTPS_PROXY", "http://p:1")], Some("p:1")),
+        (&from_environment, &[("ALL_PROXY", "http://p:1")], None),
+        (&from_environment, &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "*")], None),
+    ] {
+        let configuration = proxied(more, variables).unwrap_or_else(|errors| panic!("{errors}"));
+        let backend = &configuration.catalog.fallback.unwrap().targets[0].backend;
+        let found = backend.proxy.as_ref().map(|proxy| proxy.authority.as_str());
+        assert_eq!(found, through, "{more} {variables:?}");
+    }
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_is_said_clearly_and_its_password_is_not() {
+    let https = "base_url: \"https://llm.example.com\"";
+    let own = |proxy: &str| format!("{https}, proxy: \"{proxy}\"");
+    let cases: [(String, &[(&str, &str)]); 13] = [
+        (own("https://u:hunter2@p:1"), &[]),
+        (own("socks5://u:hunter2@p:1"), &[]),
+        (own("http://u:hunter2@p"), &[]),
+        (own("u:hunter2@p:1/x"), &[]),
+        (own("http://u:hun%ter2@p:1"), &[]),
+        (own("${env:HTTPS_PROXY}"), &[("HTTPS_PROXY", "https://u:hunter2@p:1")]),
+        (own("http://u:hunter2@p:1") + ", x: 1", &[]),
+        (own("http://u:hunter2@p:1"), &[("NO_PROXY", "a,hunter2/")]),
+        (format!("{https}, proxy: [hunter2]"), &[]),
+        (https.into(), &[("HTTPS_PROXY", "socks5h://u:hunter2@p:1")]),
+        (https.into(), &[("https_proxy", "http://u:hunter2@p")]),
+        (https.into(), &[("ALL_PROXY", "hunter2")]),
+        (https.into(), &[("HTTPS_PROXY", "http://u:hunter2@p:1"), ("no_proxy", "hunter2*")]),
+    ];
+    let report: String =
+        cases.iter().map(|(more, variables)| format!("{}\n\n", told(proxied(more, variables)))).collect();
+    assert!(!report.contains("hunter2"), "{report}");
+    assert_report!(report);
+    let good = proxied(&own("http://u:hunter2@p:1"), &[]).unwrap();
+    let debug = format!("{good:?}");
+    assert!(!debug.contains("hunter2") && !debug.contains("dTpodW50ZXIy"), "{debug}");
 }
 
 #[test]
@@ -580,7 +660,7 @@ fn what_is_probably_not_meant_is_warned_of() {
 }
 
 /// Places where a secret may stand, `@` for it. Each file has an error on the secret's line, and some beside it.
-const PLACES: [&str; 49] = [
+const PLACES: [&str; 53] = [
     "backends: {a: {kind: openai, api_key: @, x: 1}}",
     "backends: {a: {kind: openai, api_key: '@', x: 1}}",
     "backends: {a: {kind: openai, api_key: \"@\", x: 1}}",
@@ -603,6 +683,10 @@ const PLACES: [&str; 49] = [
     "backends: {a: {kind: vllm, headers: {x-key: @, x y: 1}}}",
     "backends: {a: {kind: vllm, headers: [\"x-key: @\"]}}",
     "backends: {a: {kind: vllm, proxy: \"http://u:@@h\", x: 1}}",
+    "backends: {a: {kind: vllm, proxy: \"u:@@h\", x: 1}}",
+    "backends: {a: {kind: vllm, proxy: \"socks5://u:@@h:1\"}}",
+    "backends: {a: {kind: vllm, proxy: \"http://u:@ @@h:1\"}}",
+    "backends: {a: {kind: vllm, proxy: [\"http://u:@ @@h:1\"]}}",
     "backends: {a: {kind: vllm, tls: {ca: a.pem, key: @, x: 1}}}",
     "backends: {a: {kind: vllm, tls: {ca: \"-----BEGIN @\", x: 1}}}",
     "backends: {a: {kind: vllm, tls: {ca: a.pem, token: a.@, x: 1}}}",

@@ -9,12 +9,11 @@ use crate::config::tree::Content;
 use crate::config::tree::Node;
 
 /// Members; `*` stands for any name or index.
-pub(super) const MEMBERS: [&[&str]; 17] = [
+pub(super) const MEMBERS: [&[&str]; 16] = [
     &["auth", "keys"],
     &["backends", "*", "context"],
     &["backends", "*", "health"],
     &["backends", "*", "circuit"],
-    &["backends", "*", "proxy"],
     &["backends", "*", "capabilities", "keywords"],
     &["models", "*", "targets", "*", "price"],
     &["models", "*", "targets", "*", "weight"],

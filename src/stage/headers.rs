@@ -180,6 +180,7 @@ mod tests {
             kind: BackendKind::Openai,
             base: None,
             tls: None,
+            proxy: None,
             credentials,
             headers: vec![(HeaderName::from_static("x-team"), HeaderValue::from_static("platform"))],
             timeouts: Timeouts::default(),

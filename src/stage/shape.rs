@@ -114,6 +114,7 @@ mod tests {
             kind,
             base: None,
             tls: None,
+            proxy: None,
             credentials: Credentials::None,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
