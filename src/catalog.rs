@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 
 use crate::dialect::table::{BackendKind, Capabilities};
+use crate::settings::Identity;
 
 /// Every alias that a caller may name, with the targets behind it.
 #[derive(Debug, Default)]
@@ -57,6 +58,10 @@ pub struct Backend {
     pub kind: BackendKind,
     /// Where it is; none for the demo backend, which lives in the binary.
     pub base: Option<BaseUrl>,
+    /// Whom TLS trusts there and who calls; none trusts the public authorities and shows no certificate.
+    pub tls: Option<ClientTls>,
+    /// The proxy that calls go through, whatever the environment says; none goes straight there.
+    pub proxy: Option<Proxy>,
     /// Whose key is sent.
     pub credentials: Credentials,
     /// Headers added to every request, after the client's.
@@ -89,6 +94,24 @@ pub struct BaseUrl {
     pub authority: Authority,
     /// The path with no slash at its end, for example `/v1`.
     pub path: String,
+}
+
+/// Whom TLS trusts at a backend, and who the gateway says that it is.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// Certificates (DER) of the authorities that are trusted, in place of the public ones. Never empty.
+    pub ca: Option<Vec<Vec<u8>>>,
+    /// What is shown where the backend asks for a client certificate.
+    pub identity: Option<Identity>,
+}
+
+/// An HTTP proxy: asked by `CONNECT` for backends over https, with the whole URL for those over http.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Host and port, both always there; no user.
+    pub authority: Authority,
+    /// The value of `proxy-authorization` (`Basic ...`, RFC 7617), marked as sensitive so that no `Debug` shows it.
+    pub credentials: Option<HeaderValue>,
 }
 
 /// How long each phase of a call to a backend may take.

@@ -6,9 +6,10 @@
 
 pub mod digest; // one short name for a schema's exact bytes
 pub mod json; // JSON as text: strict checks, a cursor, edits in place
-pub mod settings; // how the gateway is run, resolved
+pub mod network; // networks of IP addresses
 
 pub mod dialect; // what each kind of backend can do, as data
+pub mod settings; // how the gateway is run, resolved
 pub mod wire; // server-sent events, the `error` object
 
 pub mod api; // the wire formats, to and from the one form in the middle
@@ -22,6 +23,8 @@ pub mod record; // what is known of one exchange
 pub mod stage; // the way of a request, one file a stage
 
 pub mod exchange; // the front page: one request on its way to its answer
+
+pub mod tls; // certificates and keys, and what rustls makes of them
 
 pub mod audit; // one JSON line a request
 pub mod telemetry; // metrics and the log

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use secrecy::SecretSlice;
 use secrecy::SecretString;
+
+use crate::network::Network;
 
 /// Everything of the configuration that is not a backend or a model.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub struct Settings {
 pub struct Listen {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
+    /// Certificate, key and whose clients are let in; none serves plain HTTP.
+    pub tls: Option<ServerTls>,
     /// Bounds on size, time and number.
     pub limits: Limits,
     /// How long a held stream is silent before comments keep it alive.
@@ -36,6 +41,27 @@ pub struct Listen {
     pub cors: Vec<String>,
     /// Whether `x-portcullis-*` headers are added to answers.
     pub headers: bool,
+    /// Peers that are believed when they say for whom they call. Empty believes nobody.
+    pub trusted_proxies: Vec<Network>,
+}
+
+/// How the main listener proves who it is, and whom it lets in.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// The server's certificate and key.
+    pub identity: Identity,
+    /// Certificates (DER) of the authorities whose clients are let in: with them, a client without a certificate of one
+    /// of them gets no connection. None asks no client for one.
+    pub client_ca: Option<Vec<Vec<u8>>>,
+}
+
+/// A certificate and the key that proves it. That the two belong together is checked when the configuration is read.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// DER; its own certificate first, then those that lead to the authority. Never empty.
+    pub certificates: Vec<Vec<u8>>,
+    /// DER of PKCS #8, PKCS #1 or SEC 1.
+    pub key: SecretSlice<u8>,
 }
 
 /// Bounds of the main listener.

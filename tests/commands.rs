@@ -5,6 +5,7 @@ mod support;
 
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use serde_json::json;
 use support::*;
 
-const COMMANDS: [&str; 7] = ["serve", "demo", "validate", "check", "schema", "health", "completions"];
+const COMMANDS: [&str; 8] = ["serve", "demo", "validate", "check", "certs", "schema", "health", "completions"];
 
 /// What a command came to.
 #[derive(Debug)]
@@ -310,6 +311,98 @@ fn the_schema_of_the_configuration_is_a_json_schema_that_knows_good_from_bad() {
     misspelt["lisen"] = json!({});
     assert!(!validator.is_valid(&misspelt));
     run(&["schema", "nothing"]).expect(2);
+}
+
+// ------------------------------------------------------------------------------------- certs
+
+const CERTS: [&str; 5] = ["ca.pem", "server.pem", "server.key", "client.pem", "client.key"];
+
+/// What was said between two lines, without them.
+#[track_caller]
+fn said_between<'o>(out: &'o str, before: &str, after: &str) -> &'o str {
+    let (_, rest) = out.split_once(before).unwrap_or_else(|| panic!("no `{before}` in {out}"));
+    rest.split_once(after).unwrap_or_else(|| panic!("no `{after}` in {rest}")).0
+}
+
+#[test]
+fn certs_dev_makes_what_listen_tls_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = folder.path().join("it's made/certs");
+    let at = certs.to_str().unwrap();
+    let ran =
+        run_in(folder.path(), &["certs", "dev", "it's made/certs", "--host", "gateway.test", "--host", "::1"], b"");
+    let ran = ran.expect(0);
+    for name in CERTS {
+        let mode = std::fs::metadata(certs.join(name)).unwrap().permissions().mode() & 0o777;
+        let expected = if name.ends_with(".key") { mode == 0o600 } else { mode & 0o022 == 0 };
+        assert!(expected, "{name} {mode:o}");
+        assert!(ran.out.contains(name), "{}", ran.out);
+    }
+    assert_eq!(std::fs::read_dir(&certs).unwrap().count(), CERTS.len());
+    assert!(!ran.out.contains("PRIVATE KEY"), "{}", ran.out);
+
+    // The snippet is YAML that loads as it is printed, its comment taken in too.
+    let snippet = said_between(&ran.out, "For the configuration:\n\n", "\n\n").replace("# client_ca", "client_ca");
+    let rest = "auth: {mode: none}\nbackends: {d: {kind: demo}}\nmodels: {\"*\": {targets: [{backend: d}]}}\n";
+    let yaml = format!("version: 1\n{snippet}\n{rest}");
+    std::fs::write(folder.path().join("p.yaml"), &yaml).unwrap();
+    let valid = run_in(folder.path(), &["validate", "--config", "p.yaml"], b"").expect(0);
+    assert!(valid.out.contains("p.yaml is valid") && !valid.out.contains("warning"), "{valid:?}");
+    for (good, bad, said) in [
+        ("server.key", "client.key", "does not fit the certificate"),
+        ("server.pem", "nowhere.pem", "cannot be opened"),
+        ("ca.pem", "client.key", "holds no certificate, but a private key"),
+    ] {
+        std::fs::write(folder.path().join("p.yaml"), yaml.replace(good, bad)).unwrap();
+        let wrong = run_in(folder.path(), &["validate", "--config", "p.yaml"], b"").expect(2);
+        assert!(wrong.err.contains(said) && wrong.err.contains(bad), "{wrong:?}");
+    }
+    // And for a backend.
+    let backend = format!(
+        "version: 1\nauth: {{mode: none}}\nbackends:\n  d:\n    kind: vllm\n    base_url: https://127.0.0.1:1\n    tls: \
+         {{ca: \"{at}/ca.pem\", certificate: \"{at}/client.pem\", key: \"{at}/client.key\"}}\nmodels: {{\"*\": {{targets: \
+         [{{backend: d}}]}}}}\n"
+    );
+    std::fs::write(folder.path().join("p.yaml"), backend).unwrap();
+    run_in(folder.path(), &["validate", "--config", "p.yaml"], b"").expect(0);
+}
+
+#[test]
+fn certs_dev_replaces_nothing_unless_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let dev = |more: &[&str]| run_in(folder.path(), &[&["certs", "dev", "."], more].concat(), b"");
+    std::fs::write(path("client.key"), "mine").unwrap();
+    let refused = dev(&[]).expect(2);
+    assert!(refused.out.is_empty() && refused.err.starts_with("error: "), "{refused:?}");
+    assert!(refused.err.contains("client.key is there already") && refused.err.contains("--force"), "{refused:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    // A link is there, too, wherever it leads; `--force` replaces the link, not what it leads to.
+    std::fs::remove_file(path("client.key")).unwrap();
+    std::fs::write(path("elsewhere"), "mine").unwrap();
+    std::os::unix::fs::symlink("elsewhere", path("server.key")).unwrap();
+    std::os::unix::fs::symlink("nowhere", path("ca.pem")).unwrap();
+    let refused = dev(&[]).expect(2);
+    assert!(refused.err.contains("ca.pem") && refused.err.contains("server.key are there already"), "{refused:?}");
+    dev(&["--force"]).expect(0);
+    assert_eq!(std::fs::read_to_string(path("elsewhere")).unwrap(), "mine");
+    assert!(!path("nowhere").exists());
+    let before: Vec<_> = CERTS.iter().map(|name| std::fs::read(path(name)).unwrap()).collect();
+    dev(&[]).expect(2);
+    assert!(CERTS.iter().zip(&before).all(|(name, before)| std::fs::read(path(name)).unwrap() == *before));
+    dev(&["--force"]).expect(0);
+    assert!(CERTS.iter().zip(&before).all(|(name, before)| std::fs::read(path(name)).unwrap() != *before));
+    assert_eq!(std::fs::metadata(path("server.key")).unwrap().permissions().mode() & 0o777, 0o600);
+
+    for wrong in [&["--host", "a b"][..], &["--host", ""], &["--host", "*.10.0.0.1"], &["--host", "http://a"]] {
+        dev(wrong).expect(2);
+    }
+    run(&["certs"]).expect(2);
+    run(&["certs", "dev"]).expect(2);
+    let help = run(&["certs", "dev", "--help"]).expect(0);
+    assert!(help.out.contains("Example:\n  portcullis certs dev "), "{}", help.out);
+    let failed = run_in(folder.path(), &["certs", "dev", "/proc/nowhere"], b"").expect(3);
+    assert!(failed.err.contains("/proc/nowhere"), "{failed:?}");
 }
 
 // ------------------------------------------------------------------------------------- serve and health

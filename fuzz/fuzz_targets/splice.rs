@@ -34,6 +34,8 @@ fn shaped(request: &ChatRequest, contract: Contract, kind: BackendKind, model: O
         name: "b".into(),
         kind,
         base: None,
+        tls: None,
+        proxy: None,
         credentials: Credentials::None,
         headers: Vec::new(),
         timeouts: Timeouts::default(),

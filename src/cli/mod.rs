@@ -13,6 +13,7 @@ macro_rules! say_on {
     ($($text:tt)*) => { crate::cli::print(&format!($($text)*)) };
 }
 
+mod certs;
 mod check;
 mod completions;
 mod demo;
@@ -65,6 +66,9 @@ enum Command {
         after_help = "Example:\n  echo '{\"age\": \"17\"}' | portcullis check --schema person.schema.json\n  portcullis check --request request.json --finish-reason length answer.txt"
     )]
     Check(check::Arguments),
+    /// Make certificates to try TLS with
+    #[command(after_help = "Example:\n  portcullis certs dev certs")]
+    Certs(certs::Arguments),
     /// Print the JSON Schema of a file format
     #[command(after_help = "Example:\n  portcullis schema config > portcullis.schema.json")]
     Schema(schema::Arguments),
@@ -124,6 +128,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Certs(arguments) => certs::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
         Command::Health(arguments) => health::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

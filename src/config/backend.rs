@@ -15,13 +15,16 @@ use crate::catalog::BaseUrl;
 use crate::catalog::Credentials;
 use crate::catalog::Timeouts;
 use crate::config::check;
+use crate::config::expand::World;
 use crate::config::file::AuthFile;
 use crate::config::file::AuthModeFile;
 use crate::config::file::BackendFile;
 use crate::config::file::CredentialsFile;
 use crate::config::file::TimeoutsFile;
+use crate::config::proxy;
 use crate::config::resolve::Notes;
 use crate::config::secret;
+use crate::config::tls;
 use crate::dialect::table::BackendKind;
 use crate::dialect::table::Capabilities;
 use crate::stage::headers::HOP_BY_HOP;
@@ -36,6 +39,7 @@ const HEADERS_REFUSED: [&str; 5] = ["host", "content-length", "content-encoding"
 pub(super) fn resolve(
     files: BTreeMap<String, BackendFile>,
     auth: &AuthFile,
+    world: &World<'_>,
     notes: &mut Notes<'_>,
 ) -> BTreeMap<String, Arc<Backend>> {
     let mut backends = BTreeMap::new();
@@ -47,7 +51,7 @@ pub(super) fn resolve(
             );
             notes.error_at_name(&["backends", &name], message);
         }
-        if let Some(backend) = backend(&name, file, auth, notes) {
+        if let Some(backend) = backend(&name, file, auth, world, notes) {
             backends.insert(name, Arc::new(backend));
         }
     }
@@ -59,7 +63,13 @@ fn is_name(name: &str) -> bool {
     starts && name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-fn backend(name: &str, file: BackendFile, auth: &AuthFile, notes: &mut Notes<'_>) -> Option<Backend> {
+fn backend(
+    name: &str,
+    file: BackendFile,
+    auth: &AuthFile,
+    world: &World<'_>,
+    notes: &mut Notes<'_>,
+) -> Option<Backend> {
     let at = |member| ["backends", name, member];
     let timeouts = timeouts(name, file.timeouts.unwrap_or_default(), notes);
     let headers = headers(name, file.headers.unwrap_or_default(), notes);
@@ -67,7 +77,7 @@ fn backend(name: &str, file: BackendFile, auth: &AuthFile, notes: &mut Notes<'_>
         return None; // reported before, and the rest depends on it
     };
     if kind == BackendKind::Demo {
-        for member in ["base_url", "api_key", "credentials", "headers"] {
+        for member in ["base_url", "tls", "proxy", "api_key", "credentials", "headers"] {
             if notes.is_written(&at(member)) {
                 let message =
                     format!("a backend of kind `demo` is inside of the gateway and takes no `{member}`; remove it");
@@ -76,6 +86,20 @@ fn backend(name: &str, file: BackendFile, auth: &AuthFile, notes: &mut Notes<'_>
         }
     }
     let base = if kind == BackendKind::Demo { None } else { base(name, kind, file.base_url.as_deref(), notes) };
+    let tls = file.tls.filter(|_| kind != BackendKind::Demo);
+    if tls.is_some() && base.as_ref().is_some_and(|base| base.scheme == Scheme::HTTP) {
+        let message = format!(
+            "backend `{}` is called over http, where its `tls` never applies; remove it, or write a `base_url` with https",
+            secret::name(name)
+        );
+        notes.error_at_name(&at("tls"), message);
+    }
+    let tls = tls.and_then(|file| tls::client(name, file, world.folder, notes));
+    let proxy = if kind == BackendKind::Demo {
+        None // whatever is written was reported
+    } else {
+        proxy::resolve(name, file.proxy.as_deref(), base.as_ref(), world, notes)
+    };
     let credentials = credentials(name, kind, file.api_key, file.credentials, auth, notes);
     let plain = base.as_ref().filter(|base| base.scheme == Scheme::HTTP && !is_loopback_host(base.authority.host()));
     if plain.is_some() && !matches!(credentials, Credentials::None) {
@@ -84,7 +108,18 @@ fn backend(name: &str, file: BackendFile, auth: &AuthFile, notes: &mut Notes<'_>
     }
     let capabilities = Capabilities::of(kind).overridden(&file.capabilities.unwrap_or_default());
     let concurrency = file.concurrency.and_then(|n| usize::try_from(n).ok()).unwrap_or(CONCURRENCY);
-    Some(Backend { name: name.to_owned(), kind, base, credentials, headers, timeouts, concurrency, capabilities })
+    Some(Backend {
+        name: name.to_owned(),
+        kind,
+        base,
+        tls,
+        proxy,
+        credentials,
+        headers,
+        timeouts,
+        concurrency,
+        capabilities,
+    })
 }
 
 fn timeouts(name: &str, file: TimeoutsFile, notes: &mut Notes<'_>) -> Timeouts {
@@ -272,9 +307,11 @@ fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-fn is_loopback_host(host: &str) -> bool {
+/// Whether a host of a URL is this machine: `localhost`, `127.0.0.0/8`, `[::1]`.
+pub(super) fn is_loopback_host(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ fn or(names: &[String]) -> String {
 }
 
 /// Members that hold lists.
-const LISTS: [&str; 3] = [".targets", ".cors", ".reasoning_tags"];
+const LISTS: [&str; 4] = [".targets", ".cors", ".trusted_proxies", ".reasoning_tags"];
 
 /// A part's name for a message: `` `models.a.targets[0].model` ``.
 pub(super) fn name<S: AsRef<str>>(path: &[S], member: Option<&str>) -> String {

@@ -56,6 +56,8 @@ pub(super) struct ListenFile {
     /// IP address and port; port 0 takes a free one.
     #[schemars(extend("default" = "127.0.0.1:8787"))]
     pub(super) address: Option<String>,
+    /// TLS; without it, the listener speaks plain HTTP.
+    pub(super) tls: Option<ServerTlsFile>,
     /// Bounds on size, time and number.
     pub(super) limits: Option<LimitsFile>,
     /// How answers are held while they are judged.
@@ -67,6 +69,25 @@ pub(super) struct ListenFile {
     /// Whether `x-portcullis-*` headers are added to answers.
     #[schemars(extend("default" = true))]
     pub(super) headers: Option<bool>,
+    /// Networks (`10.0.0.0/8`) or addresses of peers that are believed when they say for whom they call; `[]` believes
+    /// nobody.
+    #[schemars(extend("default" = ["127.0.0.0/8"]))]
+    pub(super) trusted_proxies: Option<Vec<String>>,
+}
+
+/// Certificate and key of the main listener, as PEM files.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "ServerTls")]
+pub(super) struct ServerTlsFile {
+    /// The PEM file with the server's certificate, then those that lead to its authority.
+    #[schemars(required, length(min = 1))]
+    pub(super) certificate: Option<String>,
+    /// The PEM file with the certificate's key, not encrypted.
+    #[schemars(required, length(min = 1))]
+    pub(super) key: Option<String>,
+    /// The PEM file with the authorities of clients: only who shows a certificate of one of them is let in (mTLS).
+    #[schemars(length(min = 1))]
+    pub(super) client_ca: Option<String>,
 }
 
 /// Bounds of the main listener.
@@ -165,6 +186,13 @@ pub(super) struct BackendFile {
     /// Where it is, with or without `/v1` at the end. `openai`, `lmstudio`, `llamacpp` and `vllm` have their usual
     /// address as default.
     pub(super) base_url: Option<String>,
+    /// Whom TLS trusts there, and what is shown to it.
+    #[schemars(extend("minProperties" = 1))]
+    pub(super) tls: Option<ClientTlsFile>,
+    /// The HTTP proxy that calls go through: `http://host:port`, with `user:password@` before the host where it asks for
+    /// them. An empty text is none. Without the member, `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY` of the environment
+    /// is taken, but not for a backend on loopback. `NO_PROXY` takes hosts out of all of these.
+    pub(super) proxy: Option<String>,
     /// The operator's key, sent as a bearer token.
     pub(super) api_key: Option<String>,
     /// Whose key is sent, where it is not the operator's.
@@ -178,6 +206,21 @@ pub(super) struct BackendFile {
     pub(super) capabilities: Option<CapabilityOverrides>,
     /// Headers added to every request.
     pub(super) headers: Option<BTreeMap<String, String>>,
+}
+
+/// Whom TLS trusts at a backend, and what is shown to it, as PEM files.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "ClientTls")]
+pub(super) struct ClientTlsFile {
+    /// The PEM file with the authorities that are trusted, in place of the public ones.
+    #[schemars(length(min = 1))]
+    pub(super) ca: Option<String>,
+    /// The PEM file with the gateway's own certificate, then those that lead to its authority. Asks for `key`.
+    #[schemars(length(min = 1))]
+    pub(super) certificate: Option<String>,
+    /// The PEM file with the certificate's key, not encrypted.
+    #[schemars(length(min = 1))]
+    pub(super) key: Option<String>,
 }
 
 /// Whose key is sent.

@@ -107,7 +107,7 @@ fn read(source: &Source<'_>, world: &World<'_>, shown: &mut Shown, problems: &mu
     // The schema has let through only what fits the structs, so this cannot fail; if it does all the same, the reason
     // is not shown, for serde's words hold values.
     let file: ConfigFile = serde_json::from_value(instance).ok()?;
-    resolve::resolve(file, &checked, shown, world.folder, problems)
+    resolve::resolve(file, &checked, shown, world, problems)
 }
 
 fn too_large() -> String {

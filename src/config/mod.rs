@@ -2,7 +2,7 @@
 //!
 //! A file becomes a tree that knows its places (`tree`), references are expanded (`expand`), the tree is checked
 //! against the JSON Schema (`check`) of the structs in `file`, read into them, and resolved into [`Settings`] and
-//! [`Catalog`] (`resolve`, `backend`, `model`). Every step goes on past an error, so that all of them are reported at
+//! [`Catalog`] (`resolve`, `tls`, `backend`, `proxy`, `model`). Every step goes on past an error, so that all of them are reported at
 //! once; nothing that is written is ignored. See `config/README.md` for the format.
 
 mod backend;
@@ -13,12 +13,14 @@ mod load;
 mod model;
 mod nearest;
 mod problem;
+mod proxy;
 mod resolve;
 mod schema;
 mod secret;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod tree;
 mod unavailable;
 mod unit;

@@ -12,6 +12,7 @@ use crate::config::Configuration;
 use crate::config::backend;
 use crate::config::check;
 use crate::config::check::Checked;
+use crate::config::expand::World;
 use crate::config::file::AdminFile;
 use crate::config::file::AuditContentFile;
 use crate::config::file::AuditFile;
@@ -27,8 +28,10 @@ use crate::config::model;
 use crate::config::nearest::did_you_mean;
 use crate::config::problem::Problems;
 use crate::config::source::Shown;
+use crate::config::tls;
 use crate::config::unit::Size;
 use crate::config::unit::Span;
+use crate::network::Network;
 use crate::settings::Admin;
 use crate::settings::Audit;
 use crate::settings::AuditContent;
@@ -143,23 +146,23 @@ pub(super) fn resolve(
     file: ConfigFile,
     checked: &Checked<'_>,
     shown: &Shown,
-    folder: &Path,
+    world: &World<'_>,
     problems: &mut Problems,
 ) -> Option<Configuration> {
     let mut notes = Notes { checked, shown, problems, warnings: Vec::new() };
     // What the schema allows is what this version does, so there is nothing to resolve.
     let (Some(1) | None, Some(ReloadFile::Never) | None) = (file.version, file.reload) else { return None };
     let auth = file.auth.unwrap_or_default();
-    let listen = listen(file.listen.unwrap_or_default(), &mut notes);
+    let listen = listen(file.listen.unwrap_or_default(), world.folder, &mut notes);
     let admin = admin(file.admin.unwrap_or_default(), &mut notes);
     check_addresses(&listen, &admin, &auth, &mut notes);
-    let audit = file.audit.and_then(|file| audit(file, folder));
+    let audit = file.audit.and_then(|file| audit(file, world.folder));
     let telemetry = telemetry(file.telemetry.unwrap_or_default(), &mut notes);
     let drain = match file.drain {
         Some(Span(Duration::ZERO)) => Duration::ZERO, // stop at once: harsh, but a meaning
         written => notes.span(&["drain"], written, Duration::from_secs(30)),
     };
-    let backends = backend::resolve(file.backends.unwrap_or_default(), &auth, &mut notes);
+    let backends = backend::resolve(file.backends.unwrap_or_default(), &auth, world, &mut notes);
     let catalog = model::resolve(file.models.unwrap_or_default(), &backends, &auth, &mut notes);
     let auth = Auth { mode: auth_mode(auth.mode?), allow_remote: auth.allow_remote.unwrap_or(false) };
     let settings = Settings { listen, admin, auth, audit, telemetry, drain };
@@ -173,8 +176,9 @@ fn auth_mode(mode: AuthModeFile) -> AuthMode {
     }
 }
 
-fn listen(file: ListenFile, notes: &mut Notes<'_>) -> Listen {
+fn listen(file: ListenFile, folder: &Path, notes: &mut Notes<'_>) -> Listen {
     let address = address(&["listen", "address"], file.address.as_deref(), 8787, notes);
+    let tls = file.tls.and_then(|file| tls::server(file, folder, notes));
     let limits = limits(file.limits.unwrap_or_default(), notes);
     let hold = file.hold.unwrap_or_default();
     let keepalive_after =
@@ -191,7 +195,31 @@ fn listen(file: ListenFile, notes: &mut Notes<'_>) -> Listen {
             notes.error(&path, message);
         }
     }
-    Listen { address, limits, keepalive_after, cors, headers: file.headers.unwrap_or(true) }
+    let trusted_proxies = trusted_proxies(file.trusted_proxies, notes);
+    let headers = file.headers.unwrap_or(true);
+    Listen { address, tls, limits, keepalive_after, cors, headers, trusted_proxies }
+}
+
+fn trusted_proxies(written: Option<Vec<String>>, notes: &mut Notes<'_>) -> Vec<Network> {
+    let Some(written) = written else { return vec![Network::LOOPBACK] };
+    let mut networks = Vec::new();
+    for (index, text) in written.iter().enumerate() {
+        let index = index.to_string();
+        let path = ["listen", "trusted_proxies", &index];
+        match text.parse::<Network>() {
+            Ok(network) if network.prefix() == 0 => {
+                let message = format!("`listen.trusted_proxies` believes whoever calls, for `{network}` is everyone");
+                notes.warn(&path, &message);
+                networks.push(network);
+            }
+            Ok(network) => networks.push(network),
+            Err(error) => {
+                let message = format!("{} of {} {error}", notes.quoted(&path), check::name(&path, None));
+                notes.error(&path, message);
+            }
+        }
+    }
+    networks
 }
 
 fn limits(file: LimitsFile, notes: &mut Notes<'_>) -> Limits {

@@ -95,6 +95,14 @@ pub(super) fn is_header_name(text: &str) -> bool {
     http::HeaderName::try_from(text).is_ok()
 }
 
+/// Whether a text is the path of a file and no key: DER in base64 has no `.`, and does not start with `/`.
+fn is_path(text: &str) -> bool {
+    let one_line = text.len() <= 256 && !text.contains('\n');
+    one_line
+        && !["-----", "://"].iter().any(|sign| text.contains(sign))
+        && (text.contains('.') || text.starts_with('/'))
+}
+
 fn is_more_than_a_name(text: &str) -> bool {
     speaks_of_a_secret(text) || text.contains(['"', '\'', '\n', '{', '}'])
 }
@@ -230,6 +238,10 @@ impl Found {
         };
         self.scalars.push(node.origin.clone());
         let raw = text.get(node.origin.clone()).unwrap_or_default();
+        // A key's own text where the path of its file should be.
+        if raw.contains("-----BEGIN") {
+            self.secrets.push(node.origin.clone());
+        }
         if (secret || speaks_of_a_secret(scalar)) && !expand::is_bare_reference(raw) {
             self.secrets.push(node.origin.clone());
         }
@@ -272,6 +284,20 @@ impl Found {
                     self.walk(&header.node, text, true);
                 }
             }
+            // These are paths of files, which an error must be able to name: `key`, and whatever lies in `/run/secrets`.
+            Content::Map(members) if key == "tls" && !secret => {
+                for member in members {
+                    self.scalars.push(member.key_span.clone());
+                    if is_more_than_a_name(&member.key) {
+                        self.secrets.push(member.key_span.clone());
+                    }
+                    let named = ["certificate", "key", "ca", "client_ca"].contains(&member.key.as_str());
+                    match member.node.text() {
+                        Some(path) if named && is_path(path) => self.scalars.push(member.node.origin.clone()),
+                        _ => self.member(member, text, false),
+                    }
+                }
+            }
             Content::List(_) if key == "headers" => self.walk(node, text, true),
             // A whole header line; sizes, and what was meant for a boolean, are single words.
             Content::Text { value, .. } if key == "headers" && !value.chars().all(char::is_alphanumeric) => {
@@ -279,6 +305,13 @@ impl Found {
             }
             // Anything else here is most likely a key in the wrong place.
             Content::Text { value, .. } if key == "credentials" => self.walk(node, text, secret || value != "caller"),
+            // A proxy's password is not found by its looks in what is no URL.
+            Content::Text { value, .. }
+                if key == "proxy" && value.contains('@') && value.contains([' ', '\t', '\n', '"', '\'', '<', '>']) =>
+            {
+                self.walk(node, text, true);
+            }
+            Content::List(_) | Content::Map(_) if key == "proxy" => self.walk(node, text, true),
             // An address without a scheme is not found by its looks.
             Content::Text { value, .. }
                 if matches!(key, "base_url" | "url" | "proxy" | "otlp") && !raw.contains("://") =>

@@ -37,10 +37,45 @@ fn read(text: &str) -> Result<Configuration, ConfigErrors> {
 }
 
 fn errors(text: &str) -> String {
-    match read(text) {
-        Ok(_) => "(no error)".into(),
-        Err(errors) => errors.to_string(),
+    told(read(text))
+}
+
+fn told(read: Result<Configuration, ConfigErrors>) -> String {
+    read.map_or_else(|errors| errors.to_string(), |_| "(no error)".into())
+}
+
+/// A folder with a configuration's folder `config` in it, and beside that the folder `certs` of the design's sample,
+/// the server's pair and the client's with one authority.
+fn with_certificates() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = folder.path().join("certs");
+    std::fs::create_dir_all(folder.path().join("config")).unwrap();
+    std::fs::create_dir_all(&certs).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(certs.join(name), text).unwrap();
+    let mut authority = rcgen::CertificateParams::new([]).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let ca = authority.self_signed(&key).unwrap().pem();
+    write("internal-ca.pem", &ca);
+    write("clients.pem", &ca);
+    let issuer = rcgen::Issuer::new(authority, key);
+    for name in ["server", "client"] {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let leaf = rcgen::CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        write(&format!("{name}.pem"), &leaf.pem());
+        write(&format!("{name}.key"), &key.serialize_pem());
     }
+    let garbage = "-----BEGIN CERTIFICATE-----\naHVudGVyMg==\n-----END CERTIFICATE-----\n";
+    write("garbage.pem", garbage);
+    write("half-garbage.pem", &format!("{ca}{garbage}"));
+    write("garbage.key", "-----BEGIN PRIVATE KEY-----\naHVudGVyMg==\n-----END PRIVATE KEY-----\n");
+    write("broken.key", "-----BEGIN PRIVATE KEY-----\nhunter2\n");
+    write("empty.pem", "");
+    folder
+}
+
+fn read_in(folder: &tempfile::TempDir, text: &str) -> Result<Configuration, ConfigErrors> {
+    load_text("portcullis.yaml", text, &folder.path().join("config"), &env)
 }
 
 /// A file with the smallest of everything, and `parts` in place of its sections.
@@ -180,12 +215,15 @@ fn what_contradicts_itself_is_said_clearly() {
         ("caller without passthrough", with(&["backends: {a: {kind: openai, credentials: caller, api_key: \"${env:KEY}\"}, demo: {kind: demo}}", routed])),
         ("caller to two hosts", with(&["auth: {mode: passthrough}", "backends: {a: {kind: openai, credentials: caller}, b: {kind: openai_compatible, base_url: \"https://b.example\", credentials: caller}}", "models: {m: {targets: [{backend: a}, {backend: b}]}}"])),
         ("keys", with(&["backends: {demo: {kind: demo}, a: {kind: openai, api_key: \"${env:EMPTY}\"}, b: {kind: openai, api_key: \"hun ter2\"}}"])),
-        ("demo takes nothing", with(&["backends: {demo: {kind: demo, base_url: \"http://x\", api_key: hunter2, credentials: caller, headers: {x: y}}}"])),
+        ("demo takes nothing", with(&["backends: {demo: {kind: demo, base_url: \"http://x\", tls: {ca: x.pem}, proxy: \"\", api_key: hunter2, credentials: caller, headers: {x: y}}}"])),
         ("base urls", with(&["backends:\n  demo: {kind: demo}\n  a: {kind: openai_compatible}\n  b: {kind: vllm, base_url: \"ftp://x\"}\n  c: {kind: vllm, base_url: \"https://user:hunter2@x/v1\"}\n  d: {kind: vllm, base_url: \"https://x/v1?key=hunter2\"}\n  e: {kind: vllm, base_url: \"https://x/#hash\"}\n  f: {kind: vllm, base_url: user:hunter2@host}\n  g: {kind: vllm, base_url: \"${env:URL}\"}\n  h: {kind: vllm, base_url: \"https://x:99999\"}"])),
         ("headers", with(&["backends:\n  demo: {kind: demo}\n  a:\n    kind: vllm\n    headers:\n      authorization: hunter2\n      Connection: close\n      \"x y: hunter2\": z\n      x-a: \"h\\u00fcnter2\"\n      x-b: hunter2\n      X-B: hunter2"])),
         ("names", with(&["backends: {demo: {kind: demo}, \"a b\": {kind: demo}}", "models: {\"gpt-*\": {targets: [{backend: demo}]}, \" x\": {targets: [{backend: demo}]}}"])),
         ("origins", with(&["listen: {cors: [\"*\", https://a.example/, https://A.example, https://a.example:443, null]}"])),
         ("origins 2", with(&["listen: {cors: [\"*\", https://a.example/, https://A.example, https://a.example:443, https://ok.example]}"])),
+        ("trusted proxies", with(&["listen: {trusted_proxies: [127.0.0.1/8, localhost, \"::1/129\", 10.0.0.0/8, \"${env:WORD}\", \"fd00::1/8\"]}"])),
+        ("trusted proxies 2", with(&["listen: {trusted_proxies: 127.0.0.0/8}"])),
+        ("trusted proxies 3", with(&["listen: {trusted_proxies: [10]}"])),
         ("log", with(&["telemetry: {log: inof}"])),
         ("log 2", with(&["telemetry: {log: \"info,portcullis=loud\"}"])),
     ]));
@@ -213,10 +251,187 @@ fn what_a_reference_cannot_bring_is_said_clearly() {
 
 #[test]
 fn the_sample_of_the_design_says_what_is_not_available_and_nothing_else() {
-    let found = errors(MAIN);
+    let folder = with_certificates();
+    let messages = read_in(&folder, MAIN).unwrap_err();
+    let found = messages.to_string();
     assert_report!(found);
-    let messages = read(MAIN).unwrap_err();
     assert!(messages.iter().all(|error| error.message.contains("is not available in this version")), "{found}");
+}
+
+const USED: &str = "models: {\"*\": {targets: [{backend: a}, {backend: demo}]}}";
+
+#[test]
+fn key_material_that_cannot_be_used_is_said_clearly() {
+    let folder = with_certificates();
+    let listen = |tls: &str| with(&[&format!("listen: {{tls: {tls}}}")]);
+    let backend = |more: &str| with(&[&format!("backends: {{demo: {{kind: demo}}, a: {{kind: vllm, {more}}}}}"), USED]);
+    let https = |tls: &str| backend(&format!("base_url: \"https://h\", tls: {tls}"));
+    let cases = [
+        (
+            "good",
+            listen("{certificate: ../certs/server.pem, key: ../certs/server.key, client_ca: ../certs/clients.pem}"),
+        ),
+        ("missing members", listen("{client_ca: ../certs/clients.pem}")),
+        ("nothing", listen("")),
+        ("misspelt", listen("{cert: ../certs/server.pem, key: ../certs/server.key, clientCa: x.pem}")),
+        ("empty texts", listen("{certificate: \"\", key: \"\"}")),
+        ("missing files", listen("{certificate: nowhere.pem, key: ../certs/no/key.pem, client_ca: /nowhere}")),
+        (
+            "missing secrets",
+            listen("{certificate: \"/nowhere/secrets/it's.pem\", key: /nowhere/secrets/tls/server.key}"),
+        ),
+        ("a folder", listen("{certificate: ../certs, key: ../certs/server.key}")),
+        ("swapped", listen("{certificate: ../certs/server.key, key: ../certs/server.pem}")),
+        ("another's key", listen("{certificate: ../certs/server.pem, key: ../certs/client.key}")),
+        ("garbage", listen("{certificate: ../certs/garbage.pem, key: ../certs/server.key}")),
+        ("garbage 2", listen("{certificate: ../certs/server.pem, key: ../certs/garbage.key}")),
+        (
+            "garbage 3",
+            listen(
+                "{certificate: ../certs/server.pem, key: ../certs/server.key, client_ca: ../certs/half-garbage.pem}",
+            ),
+        ),
+        (
+            "broken",
+            listen("{certificate: ../certs/empty.pem, key: ../certs/broken.key, client_ca: ../certs/clients.pem}"),
+        ),
+        ("from a reference", listen("{certificate: \"${env:WORD}\", key: \"${env:WORD}\"}")),
+        (
+            "the text of a key",
+            listen("{certificate: ../certs/server.pem, key: \"-----BEGIN PRIVATE KEY----- hunter2\"}"),
+        ),
+        ("the text of a key 2", listen("{certificate: ../certs/server.pem, key: \"${file:../certs/server.key}\"}")),
+        (
+            "good backend",
+            https("{ca: ../certs/internal-ca.pem, certificate: ../certs/client.pem, key: ../certs/client.key}"),
+        ),
+        ("nothing for a backend", https("{}")),
+        ("one without the other", https("{certificate: ../certs/client.pem}")),
+        ("one without the other 2", https("{ca: ../certs/internal-ca.pem, key: ../certs/client.key}")),
+        (
+            "a backend's files",
+            https("{ca: ../certs/empty.pem, certificate: ../certs/client.pem, key: ../certs/server.key}"),
+        ),
+        (
+            "a backend's files 2",
+            https("{ca: ../certs/garbage.pem, certificate: ../certs/client.pem, key: ../certs/client.key}"),
+        ),
+        ("another's key for a backend", https("{certificate: ../certs/client.pem, key: ../certs/server.key}")),
+        ("http", backend("base_url: \"http://h\", tls: {ca: ../certs/internal-ca.pem}")),
+        ("http by default", backend("tls: {ca: ../certs/nowhere.pem}")),
+    ];
+    let report: String =
+        cases.iter().map(|(name, text)| format!("=== {name}\n{}\n\n", told(read_in(&folder, text)))).collect();
+    assert!(!report.contains("hunter2") && !report.contains("aHVudGVyMg"), "{report}");
+    assert_report!(report);
+}
+
+#[test]
+fn key_material_is_read_and_never_shown() {
+    let folder = with_certificates();
+    let text = with(&[
+        "listen:\n  tls: {certificate: ../certs/server.pem, key: ../certs/server.key, client_ca: ../certs/clients.pem}\n  \
+         trusted_proxies: [10.0.0.0/8, \"::1\"]",
+        "backends:\n  demo: {kind: demo}\n  a: {kind: vllm, base_url: \"https://h\", tls: {ca: ../certs/internal-ca.pem, \
+         certificate: ../certs/client.pem, key: ../certs/client.key}}",
+        USED,
+    ]);
+    let Configuration { settings, catalog, warnings } =
+        read_in(&folder, &text).unwrap_or_else(|errors| panic!("{errors}"));
+    let listen = settings.listen;
+    assert_eq!(listen.trusted_proxies, ["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()]);
+    let tls = listen.tls.unwrap();
+    assert_eq!((tls.identity.certificates.len(), tls.client_ca.as_ref().unwrap().len()), (1, 1));
+    let backend = &catalog.fallback.as_ref().unwrap().targets[0].backend;
+    let client = backend.tls.as_ref().unwrap();
+    assert_eq!(client.ca, tls.client_ca);
+    assert_ne!(client.identity.as_ref().unwrap().certificates, tls.identity.certificates);
+    assert_eq!(warnings, Vec::<String>::new());
+    let debug = format!("{tls:?}{client:?}");
+    let key = format!("{:?}", tls.identity.key.expose_secret());
+    assert!(debug.contains("REDACTED") && !debug.contains(key.trim_matches(['[', ']'])), "{debug}");
+    let empty = read(&with(&["listen: {trusted_proxies: []}"])).unwrap();
+    assert!(empty.settings.listen.trusted_proxies.is_empty());
+}
+
+/// The configuration of one backend `a` with `more` members, where the environment has these variables.
+fn proxied(more: &str, variables: &[(&str, &str)]) -> Result<Configuration, ConfigErrors> {
+    let text = with(&[&format!("backends: {{demo: {{kind: demo}}, a: {{kind: openai_compatible, {more}}}}}"), USED]);
+    let env = |name: &str| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
+    load_text("portcullis.yaml", &text, Path::new("/etc/portcullis"), &env)
+}
+
+#[test]
+fn a_backend_is_called_through_its_own_proxy_or_that_of_the_environment() {
+    let https = "base_url: \"https://llm.example.com\"";
+    let http = "base_url: \"http://10.0.0.5:8000\"";
+    let own = |base: &str, proxy: &str| format!("{base}, proxy: \"{proxy}\"");
+    let from_environment = own(https, "${env:HTTPS_PROXY:-}");
+    for (more, variables, through) in [
+        (https, &[][..], None),
+        (https, &[("HTTPS_PROXY", "http://p:1")], Some("p:1")),
+        (https, &[("https_proxy", "http://p:1")], Some("p:1")),
+        (https, &[("HTTPS_PROXY", ""), ("https_proxy", "p:1")], Some("p:1")),
+        (https, &[("ALL_PROXY", "http://p:1")], Some("p:1")),
+        (https, &[("all_proxy", "http://p:1"), ("HTTPS_PROXY", "http://q:1")], Some("q:1")),
+        (https, &[("HTTP_PROXY", "http://p:1")], None),
+        (http, &[("HTTP_PROXY", "http://p:1"), ("HTTPS_PROXY", "socks5://x:1")], Some("p:1")),
+        (http, &[("http_proxy", "http://p:1")], Some("p:1")),
+        (http, &[("HTTPS_PROXY", "http://p:1")], None),
+        (https, &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "localhost, .example.com")], None),
+        (https, &[("HTTPS_PROXY", "http://p:1"), ("no_proxy", "example.com:443")], None),
+        (https, &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "example.com:8443")], Some("p:1")),
+        (http, &[("HTTP_PROXY", "http://p:1"), ("NO_PROXY", "10.0.0.0/8")], None),
+        // What is not used need not be usable.
+        (https, &[("HTTPS_PROXY", "socks5://p:1"), ("NO_PROXY", "*")], None),
+        (https, &[("NO_PROXY", "exa*mple")], None),
+        // Loopback takes none of the environment.
+        ("base_url: \"http://127.0.0.1:8000\"", &[("HTTP_PROXY", "socks5://p:1")], None),
+        ("base_url: \"http://LOCALHOST:8000\"", &[("HTTP_PROXY", "http://p:1")], None),
+        ("base_url: \"https://[::1]:8000\"", &[("ALL_PROXY", "http://p:1")], None),
+        // The backend's own says it all, but for `NO_PROXY`.
+        (&own(https, "http://own:1"), &[("HTTPS_PROXY", "http://p:1")], Some("own:1")),
+        (&own(https, ""), &[("HTTPS_PROXY", "http://p:1")], None),
+        (&own(https, "http://own:1"), &[("NO_PROXY", "example.com")], None),
+        (&own("base_url: \"http://localhost:1\"", "http://own:1"), &[("HTTP_PROXY", "socks5://p:1")], Some("own:1")),
+        (&own("base_url: \"http://localhost:1\"", "http://own:1"), &[("NO_PROXY", "localhost")], None),
+        (&from_environment, &[("HTTPS_PROXY", "http://p:1")], Some("p:1")),
+        (&from_environment, &[("ALL_PROXY", "http://p:1")], None),
+        (&from_environment, &[("HTTPS_PROXY", "http://p:1"), ("NO_PROXY", "*")], None),
+    ] {
+        let configuration = proxied(more, variables).unwrap_or_else(|errors| panic!("{errors}"));
+        let backend = &configuration.catalog.fallback.unwrap().targets[0].backend;
+        let found = backend.proxy.as_ref().map(|proxy| proxy.authority.as_str());
+        assert_eq!(found, through, "{more} {variables:?}");
+    }
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_is_said_clearly_and_its_password_is_not() {
+    let https = "base_url: \"https://llm.example.com\"";
+    let own = |proxy: &str| format!("{https}, proxy: \"{proxy}\"");
+    let cases: [(String, &[(&str, &str)]); 13] = [
+        (own("https://u:hunter2@p:1"), &[]),
+        (own("socks5://u:hunter2@p:1"), &[]),
+        (own("http://u:hunter2@p"), &[]),
+        (own("u:hunter2@p:1/x"), &[]),
+        (own("http://u:hun%ter2@p:1"), &[]),
+        (own("${env:HTTPS_PROXY}"), &[("HTTPS_PROXY", "https://u:hunter2@p:1")]),
+        (own("http://u:hunter2@p:1") + ", x: 1", &[]),
+        (own("http://u:hunter2@p:1"), &[("NO_PROXY", "a,hunter2/")]),
+        (format!("{https}, proxy: [hunter2]"), &[]),
+        (https.into(), &[("HTTPS_PROXY", "socks5h://u:hunter2@p:1")]),
+        (https.into(), &[("https_proxy", "http://u:hunter2@p")]),
+        (https.into(), &[("ALL_PROXY", "hunter2")]),
+        (https.into(), &[("HTTPS_PROXY", "http://u:hunter2@p:1"), ("no_proxy", "hunter2*")]),
+    ];
+    let report: String =
+        cases.iter().map(|(more, variables)| format!("{}\n\n", told(proxied(more, variables)))).collect();
+    assert!(!report.contains("hunter2"), "{report}");
+    assert_report!(report);
+    let good = proxied(&own("http://u:hunter2@p:1"), &[]).unwrap();
+    let debug = format!("{good:?}");
+    assert!(!debug.contains("hunter2") && !debug.contains("dTpodW50ZXIy"), "{debug}");
 }
 
 #[test]
@@ -248,6 +463,7 @@ fn the_example_loads_with_its_comments_taken_in() {
         "  hold",
         "  cors",
         "  headers",
+        "  trusted_proxies",
         "admin",
         "reload",
         "drain",
@@ -266,6 +482,7 @@ fn the_example_loads_with_its_comments_taken_in() {
     assert_eq!(taken.settings.listen.limits, bare.settings.listen.limits);
     assert_eq!(taken.settings.listen.address, bare.settings.listen.address);
     assert_eq!(taken.settings.listen.headers, bare.settings.listen.headers);
+    assert_eq!(taken.settings.listen.trusted_proxies, bare.settings.listen.trusted_proxies);
     assert_eq!(taken.settings.admin.address, bare.settings.admin.address);
     assert_eq!(taken.settings.drain, bare.settings.drain);
     assert_eq!(taken.settings.telemetry, bare.settings.telemetry);
@@ -281,6 +498,8 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!(settings.listen.limits.held, 512 << 20);
     assert_eq!(settings.listen.keepalive_after, Duration::from_secs(10));
     assert!(settings.listen.cors.is_empty() && settings.listen.headers);
+    assert!(settings.listen.tls.is_none());
+    assert_eq!(settings.listen.trusted_proxies, ["127.0.0.0/8".parse().unwrap()]);
     assert_eq!(settings.admin.address.to_string(), "127.0.0.1:8788");
     assert!(settings.admin.token.is_none() && settings.audit.is_none());
     assert_eq!((settings.auth.mode, settings.auth.allow_remote), (AuthMode::None, false));
@@ -322,9 +541,7 @@ fn the_schema_compiles_says_no_null_and_lists_nothing_that_is_not_available() {
     assert!(jsonschema::meta::is_valid(&schema));
     assert!(jsonschema::options().build(&schema).is_ok());
     let text = serde_json::to_string_pretty(&schema).unwrap();
-    for word in
-        ["\"null\"", "anyOf", "tls", "trusted_proxies", "hashed", "anthropic", "signal", "weight", "otlp", "rotate"]
-    {
+    for word in ["\"null\"", "anyOf", "hashed", "anthropic", "signal", "weight", "otlp", "rotate"] {
         assert!(!text.contains(word), "{word} in {text}");
     }
     for pointer in ["/required", "/properties/auth/required", "/$defs/Backend/required", "/$defs/Target/required"] {
@@ -435,7 +652,7 @@ fn a_file_is_read_from_its_folder() {
 #[test]
 fn what_is_probably_not_meant_is_warned_of() {
     let text = with(&[
-        "listen: {limits: {held: 1MiB}}",
+        "listen: {limits: {held: 1MiB}, trusted_proxies: [0.0.0.0/0]}",
         "backends: {demo: {kind: demo}, a: {kind: vllm, base_url: \"http://10.0.0.1\", api_key: k}, b: {kind: openai}}",
         "models: {\"*\": {targets: [{backend: demo}, {backend: b}], upstream_calls_max: 1}}",
     ]);
@@ -443,7 +660,7 @@ fn what_is_probably_not_meant_is_warned_of() {
 }
 
 /// Places where a secret may stand, `@` for it. Each file has an error on the secret's line, and some beside it.
-const PLACES: [&str; 43] = [
+const PLACES: [&str; 53] = [
     "backends: {a: {kind: openai, api_key: @, x: 1}}",
     "backends: {a: {kind: openai, api_key: '@', x: 1}}",
     "backends: {a: {kind: openai, api_key: \"@\", x: 1}}",
@@ -466,6 +683,16 @@ const PLACES: [&str; 43] = [
     "backends: {a: {kind: vllm, headers: {x-key: @, x y: 1}}}",
     "backends: {a: {kind: vllm, headers: [\"x-key: @\"]}}",
     "backends: {a: {kind: vllm, proxy: \"http://u:@@h\", x: 1}}",
+    "backends: {a: {kind: vllm, proxy: \"u:@@h\", x: 1}}",
+    "backends: {a: {kind: vllm, proxy: \"socks5://u:@@h:1\"}}",
+    "backends: {a: {kind: vllm, proxy: \"http://u:@ @@h:1\"}}",
+    "backends: {a: {kind: vllm, proxy: [\"http://u:@ @@h:1\"]}}",
+    "backends: {a: {kind: vllm, tls: {ca: a.pem, key: @, x: 1}}}",
+    "backends: {a: {kind: vllm, tls: {ca: \"-----BEGIN @\", x: 1}}}",
+    "backends: {a: {kind: vllm, tls: {ca: a.pem, token: a.@, x: 1}}}",
+    "listen: {tls: {certificate: a.pem, key: \"-----BEGIN PRIVATE KEY----- @ a.b\", x: 1}}",
+    "listen:\n  tls:\n    certificate: a.pem\n    key: |\n      -----BEGIN PRIVATE KEY-----\n      @\n    x: 1",
+    "listen: {tls: {certificate: a.pem, key: [@], x: 1}}",
     "admin: {token: @, x: 1, address: 9} # token: @",
     "admin: {tokn: @}",
     "auth: {mode: none, password: @}",

@@ -9,15 +9,11 @@ use crate::config::tree::Content;
 use crate::config::tree::Node;
 
 /// Members; `*` stands for any name or index.
-pub(super) const MEMBERS: [&[&str]; 20] = [
-    &["listen", "tls"],
-    &["listen", "trusted_proxies"],
+pub(super) const MEMBERS: [&[&str]; 16] = [
     &["auth", "keys"],
     &["backends", "*", "context"],
-    &["backends", "*", "tls"],
     &["backends", "*", "health"],
     &["backends", "*", "circuit"],
-    &["backends", "*", "proxy"],
     &["backends", "*", "capabilities", "keywords"],
     &["models", "*", "targets", "*", "price"],
     &["models", "*", "targets", "*", "weight"],

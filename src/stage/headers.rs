@@ -188,6 +188,8 @@ mod tests {
             name: "b".into(),
             kind: BackendKind::Openai,
             base: None,
+            tls: None,
+            proxy: None,
             credentials,
             headers: vec![(HeaderName::from_static("x-team"), HeaderValue::from_static("platform"))],
             timeouts: Timeouts::default(),

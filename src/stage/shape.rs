@@ -113,6 +113,8 @@ mod tests {
             name: "b".into(),
             kind,
             base: None,
+            tls: None,
+            proxy: None,
             credentials: Credentials::None,
             headers: Vec::new(),
             timeouts: Timeouts::default(),
