@@ -184,6 +184,8 @@ fn value(record: &Record, content: AuditContent) -> Value {
     json!({
         "time": time,
         "request_id": record.request_id,
+        "client": record.client,
+        "trace_id": record.trace_id,
         "path": record.path,
         "outcome": record.outcome.as_str(),
         "status": record.status.as_u16(),

@@ -1,6 +1,7 @@
 //! The record of one exchange: what the log, the metrics and the audit file are made of.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -90,6 +91,10 @@ pub struct Record {
     pub outcome: Outcome,
     /// The status that the caller got; 499 where the caller had gone.
     pub status: StatusCode,
+    /// Where the request came from, as far as the proxies before the gateway can be trusted.
+    pub client: Option<IpAddr>,
+    /// The trace that the caller says it belongs to.
+    pub trace_id: Option<String>,
     /// The code of the error, where there was one.
     pub code: Option<Code>,
     /// What went wrong in the extraction, the gates or the upstream, in one word.
@@ -139,6 +144,8 @@ impl Record {
             path,
             outcome: Outcome::Cancelled,
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
+            client: None,
+            trace_id: None,
             code: None,
             reason: None,
             alias: None,

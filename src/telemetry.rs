@@ -38,6 +38,7 @@ pub struct Metrics {
     tokens: Counter<u64>,
     loose_tools: Counter<u64>,
     panics: Counter<u64>,
+    tls_failures: Counter<u64>,
     audit_failures: Counter<u64>,
     duration: Histogram<f64>,
     upstream_duration: Histogram<f64>,
@@ -95,6 +96,7 @@ impl Metrics {
                 "Calls to unbound tools whose arguments break their parameters.",
             ),
             panics: counter("portcullis_panics", "Requests that ended in a fault of the gateway's own."),
+            tls_failures: counter("portcullis_tls_failures", "Connections to the listener that came to no TLS."),
             audit_failures: counter("portcullis_audit_failures", "Audit records that could not be written."),
             duration: seconds("portcullis_request_duration", "From a request's head to its answer's end.", SECONDS),
             upstream_duration: seconds("portcullis_upstream_duration", "Time spent waiting on upstreams.", SECONDS),
@@ -157,6 +159,11 @@ impl Metrics {
         self.panics.add(1, &[]);
     }
 
+    /// Counts a connection to the main listener that came to no TLS.
+    pub fn no_tls(&self) {
+        self.tls_failures.add(1, &[]);
+    }
+
     /// Counts an audit record that could not be written.
     pub fn unwritten(&self) {
         self.audit_failures.add(1, &[]);
@@ -186,6 +193,8 @@ pub fn log(record: &Record) {
     let fields = tracing::field::display;
     tracing::info!(
         request_id = record.request_id,
+        client = record.client.map(tracing::field::display),
+        trace_id = record.trace_id,
         outcome = record.outcome.as_str(),
         status = record.status.as_u16(),
         code = record.code.map(|code| code.as_str()),

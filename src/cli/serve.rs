@@ -19,6 +19,7 @@ use crate::server::Server;
 use crate::server::listen::Listeners;
 use crate::telemetry;
 use crate::telemetry::Metrics;
+use crate::tls;
 use crate::upstream::client::Backends;
 
 pub(super) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
@@ -34,6 +35,8 @@ pub(super) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
 async fn serve(configuration: Configuration, source: &str) -> Result<ExitCode, Failure> {
     let settings = &configuration.settings;
     let listeners = Listeners::bind(settings.listen.address, settings.admin.address).await.map_err(Failure::outside)?;
+    let tls = settings.listen.tls.as_ref().map(tls::server).transpose().map_err(Failure::outside)?;
+    let listeners = listeners.secured(tls);
     let drain = settings.drain;
     let main = listeners.main_address().map_err(Failure::outside)?;
     let admin = listeners.admin_address().map_err(Failure::outside)?;
@@ -42,7 +45,7 @@ async fn serve(configuration: Configuration, source: &str) -> Result<ExitCode, F
     // Signals are caught before anyone is told that the gateway listens.
     let signals = Signals::catch().map_err(Failure::outside)?;
     say!("configured by {source}");
-    say!("listening on http://{main}");
+    say!("listening on {}://{main}", listeners.main_scheme());
     say!("admin on http://{admin}");
     let serving = listeners.serve(server, ending.clone(), at_once.clone(), drain);
     tokio::select! {

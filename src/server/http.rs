@@ -1,6 +1,7 @@
 //! HTTP on the main listener: hyper's requests in, hyper's responses out, an exchange in between.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::pin::pin;
@@ -69,18 +70,26 @@ const OVERHEAD: HeaderName = HeaderName::from_static("x-portcullis-overhead-us")
 const EXPOSED: &str = "x-request-id, retry-after, x-portcullis-outcome, x-portcullis-request-id, x-portcullis-backend, \
                        x-portcullis-native, x-portcullis-attempts, x-portcullis-overhead-us";
 
-/// Serves one request. It never fails: whatever goes wrong is an answer. `refused` tells why the edge has put a stand-in in
-/// the place of what the client said.
+/// What is known of a request besides itself.
+#[derive(Clone, Copy, Debug)]
+pub struct From {
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    /// Why the edge has put a stand-in in the place of what the client said.
+    pub refused: Option<EdgeFault>,
+}
+
+/// Serves one request. It never fails: whatever goes wrong is an answer.
 pub async fn serve<U: Upstream>(
     server: Arc<Server<U>>,
     request: Request<Body>,
-    refused: Option<EdgeFault>,
+    from: From,
 ) -> Result<Response<OutBody<U>>, Infallible> {
     let started = Instant::now();
     let id = server.ids.next(SystemTime::now()).to_string();
     let (head, body) = request.into_parts();
     let origin = head.headers.get(header::ORIGIN).cloned();
-    let mut response = match caught(handle(Arc::clone(&server), head, body, started, id.clone(), refused)).await {
+    let mut response = match caught(handle(Arc::clone(&server), head, body, started, id.clone(), from)).await {
         Some(response) => response,
         None => {
             server.metrics.panicked();
@@ -125,12 +134,15 @@ async fn handle<U: Upstream>(
     body: Body,
     started: Instant,
     id: String,
-    refused: Option<EdgeFault>,
+    from: From,
 ) -> Response<OutBody<U>> {
     let path = head.uri.path().to_owned();
-    let record = exchange::record(id, &shown(&path));
+    let mut record = exchange::record(id, &shown(&path));
+    let trusted = &server.gateway.settings.listen.trusted_proxies;
+    record.client = Some(authenticate::client(from.peer, trusted, &head.headers));
+    record.trace_id = headers::trace_id(&head.headers);
     let mut entry = Entry::open(Arc::clone(&server), record, started);
-    if let Some(fault) = refused.filter(|_| head.method.as_str() == socket::REFUSED) {
+    if let Some(fault) = from.refused.filter(|_| head.method.as_str() == socket::REFUSED) {
         entry.record.reason = Some(fault.reason());
         let code = if fault.is_size() { Code::HeadersTooLarge } else { Code::InvalidHttp };
         return deny(entry, &Fault::new(code, Outcome::Denied, "listen", fault.to_string())).await;

@@ -2,7 +2,11 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::OnceLock;
+use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -10,12 +14,16 @@ use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::Version;
 use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
 use tokio::time::Instant;
 
 use crate::server::edge::EdgeFault;
+
+/// Answers over HTTP/2 that are noted before those that have gone are taken out: more than can be under way.
+const STREAMS_KEPT: usize = 512;
 
 /// What a connection is doing.
 #[derive(Debug)]
@@ -31,6 +39,8 @@ pub struct Activity {
     stuck: AtomicU64,
     /// Why no more is read of it.
     refused: OnceLock<EdgeFault>,
+    /// Over HTTP/2, what its answers wait for: see [`UnderWay`]. Those that have gone are taken out as it is looked at.
+    streams: Mutex<Vec<Weak<AtomicU64>>>,
 }
 
 impl Activity {
@@ -43,6 +53,7 @@ impl Activity {
             head: AtomicU64::new(0),
             stuck: AtomicU64::new(0),
             refused: OnceLock::new(),
+            streams: Mutex::default(),
         })
     }
 
@@ -85,9 +96,37 @@ impl Activity {
     }
 
     /// A request's head is whole. The exchange is under way until what is returned goes.
-    pub fn begin(self: &Arc<Self>) -> UnderWay {
+    pub fn begin(self: &Arc<Self>, version: Version) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(Arc::clone(self))
+        // Over HTTP/1 a caller that takes nothing shows at the socket. Over HTTP/2 the socket serves the others.
+        let ready = (version == Version::HTTP_2).then(|| {
+            let ready = Arc::new(AtomicU64::new(0));
+            let mut streams = self.streams();
+            if streams.len() >= STREAMS_KEPT {
+                streams.retain(|ready| ready.strong_count() > 0);
+            }
+            streams.push(Arc::downgrade(&ready));
+            ready
+        });
+        UnderWay { activity: Arc::clone(self), ready }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Weak<AtomicU64>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether some caller has taken nothing of an answer that was there for it for so long.
+    fn is_left(&self, patience: Duration) -> bool {
+        let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let now = self.now();
+        let long = |since: u64| since > 0 && now.saturating_sub(since - 1) >= patience;
+        let mut left = long(self.stuck.load(Ordering::Relaxed));
+        self.streams().retain(|ready| {
+            let ready = ready.upgrade();
+            left |= ready.as_ref().is_some_and(|ready| long(ready.load(Ordering::Relaxed)));
+            ready.is_some()
+        });
+        left
     }
 
     /// Waits until the connection has lain idle for too long, a head has taken too long to come, or the
@@ -97,10 +136,8 @@ impl Activity {
         let step = header_timeout.min(idle_timeout);
         loop {
             if self.under_way.load(Ordering::Relaxed) > 0 {
-                let stuck = self.stuck.load(Ordering::Relaxed);
-                let patience = u64::try_from(idle_timeout.as_millis()).unwrap_or(u64::MAX);
-                if stuck > 0 && self.now().saturating_sub(stuck - 1) >= patience {
-                    return; // the caller reads nothing of its answer
+                if self.is_left(idle_timeout) {
+                    return;
                 }
                 tokio::time::sleep(step).await;
                 continue;
@@ -123,25 +160,30 @@ impl Activity {
 
 /// An exchange under way on a connection.
 #[derive(Debug)]
-pub struct UnderWay(Arc<Activity>);
+pub struct UnderWay {
+    activity: Arc<Activity>,
+    /// Over HTTP/2: milliseconds after the connection was accepted, plus one, since when a piece of the answer is
+    /// there that nobody has asked to be followed; 0 is none.
+    ready: Option<Arc<AtomicU64>>,
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.answered.store(self.0.now().max(1), Ordering::Relaxed);
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.activity.answered.store(self.activity.now().max(1), Ordering::Relaxed);
+        self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// An answer's body that keeps its exchange under way until it is out.
 pub struct Counted<B> {
     body: B,
-    _exchange: UnderWay,
+    exchange: UnderWay,
 }
 
 impl<B> Counted<B> {
     /// `body`, counted.
     pub fn new(body: B, exchange: UnderWay) -> Self {
-        Self { body, _exchange: exchange }
+        Self { body, exchange }
     }
 }
 
@@ -153,7 +195,12 @@ impl<B: Body + Unpin> Body for Counted<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Some(ready) = &self.exchange.ready {
+            let since = if frame.is_ready() { self.exchange.activity.now() + 1 } else { 0 };
+            ready.store(since, Ordering::Relaxed);
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -186,14 +233,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_was_answered_may_lie_idle_for_longer() {
         let activity = Activity::new();
-        drop(activity.begin());
+        drop(activity.begin(Version::HTTP_11));
         assert!(ends_after(&activity).await >= IDLE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_that_reads_nothing_is_let_go() {
         let activity = Activity::new();
-        let _exchange = activity.begin();
+        let _exchange = activity.begin(Version::HTTP_11);
         activity.wrote(true);
         let ended = ends_after(&activity).await;
         assert!(ended >= IDLE && ended < IDLE + HEAD * 2, "{ended:?}");
@@ -203,9 +250,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_caller_that_asks_for_no_more_is_let_go_over_http2_too() {
+        let activity = Activity::new();
+        let pieces = http_body_util::Full::new(bytes::Bytes::from_static(b"piece"));
+        let mut answer = Counted::new(pieces, activity.begin(Version::HTTP_2));
+        let held = tokio::time::timeout(Duration::from_secs(600), activity.ended(HEAD, IDLE)).await;
+        assert!(held.is_err(), "nothing is there for it yet");
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut answer).poll_frame(&mut context).is_ready());
+        let ended = ends_after(&activity).await;
+        assert!(ended >= IDLE && ended < IDLE + HEAD * 2, "{ended:?}");
+        assert_eq!(activity.streams().len(), 1);
+        drop(answer);
+        ends_after(&activity).await;
+        activity.is_left(IDLE);
+        assert_eq!(activity.streams().len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_exchange_under_way_keeps_it_open() {
         let activity = Activity::new();
-        let exchange = activity.begin();
+        let exchange = activity.begin(Version::HTTP_11);
         let held = tokio::time::timeout(Duration::from_secs(600), activity.ended(HEAD, IDLE)).await;
         assert!(held.is_err());
         drop(exchange);

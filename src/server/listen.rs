@@ -11,10 +11,13 @@ use hyper_util::rt::TokioIo;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::Watcher;
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,13 +25,24 @@ use crate::server::Server;
 use crate::server::admin;
 use crate::server::edge;
 use crate::server::http;
+use crate::server::http::From;
 use crate::server::idle::Activity;
 use crate::server::idle::Counted;
 use crate::server::socket::Guarded;
+use crate::server::transport::Transport;
 use crate::stage::send::Upstream;
 
 /// Connections beyond `limits.in_flight` that may be open: idle ones, and those that are told to wait.
 const SPARE_CONNECTIONS: usize = 4_096;
+/// An HTTP/2 client that is silent for so long is asked whether it is still there.
+const HTTP2_PING: Duration = Duration::from_secs(20);
+/// Requests of one HTTP/2 connection under way at once.
+const HTTP2_STREAMS: u32 = 200;
+/// Bytes of request bodies that a client may send ahead of what was read: of one request, and of all on its connection.
+const HTTP2_STREAM_WINDOW: u32 = 256 << 10;
+const HTTP2_WINDOW: u32 = 512 << 10;
+/// Bytes of one answer that wait for an HTTP/2 client to take them.
+const HTTP2_SEND_BUFFER: usize = 64 << 10;
 /// Time for a head on the admin listener to arrive, and for a connection to it to lie idle.
 const ADMIN_HEAD: Duration = Duration::from_secs(30);
 /// Connections of the admin listener that may be open.
@@ -45,13 +59,24 @@ pub struct ListenError {
 /// Both listeners, bound and not yet served.
 pub struct Listeners {
     main: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
     admin: TcpListener,
 }
 
 impl Listeners {
     /// Binds both addresses.
     pub async fn bind(main: SocketAddr, admin: SocketAddr) -> Result<Self, ListenError> {
-        Ok(Self { main: bind(main).await?, admin: bind(admin).await? })
+        Ok(Self { main: bind(main).await?, tls: None, admin: bind(admin).await? })
+    }
+
+    /// The same with TLS on the main listener.
+    pub fn secured(self, tls: Option<Arc<ServerConfig>>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// `https` or `http`: what the main listener speaks.
+    pub fn main_scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// The address of the main listener, its port resolved.
@@ -77,7 +102,14 @@ impl Listeners {
         let tracker = TaskTracker::new();
         // The admin listener outlives the main one, so that a draining gateway can be watched.
         let drained = CancellationToken::new();
-        let main = tracker.spawn(accept_main(self.main, Arc::clone(&server), ending.clone(), at_once.clone(), drain));
+        let main = tracker.spawn(accept_main(
+            self.main,
+            self.tls,
+            Arc::clone(&server),
+            ending.clone(),
+            at_once.clone(),
+            drain,
+        ));
         tracker.spawn(accept_admin(self.admin, Arc::clone(&server), drained.clone()));
         tracker.close();
         if let Err(error) = main.await {
@@ -97,49 +129,35 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
 
 async fn accept_main<U: Upstream>(
     listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
     server: Arc<Server<U>>,
     ending: CancellationToken,
     at_once: CancellationToken,
     drain: Duration,
 ) {
     let limits = server.gateway.settings.listen.limits;
+    let tls = tls.map(TlsAcceptor::from);
     // The edge refuses a head that is too large, with an answer that says so. The library must take what the edge passes.
     let head_max = limits.headers.saturating_add(8 << 10);
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_max);
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
-    let builder = Arc::new(builder);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HTTP2_PING)
+        .initial_stream_window_size(HTTP2_STREAM_WINDOW)
+        .initial_connection_window_size(HTTP2_WINDOW)
+        .max_concurrent_streams(HTTP2_STREAMS)
+        .max_send_buf_size(HTTP2_SEND_BUFFER)
+        .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
+    let common = Arc::new(Common { server: Arc::clone(&server), builder, tls, at_once: at_once.clone() });
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
     let places =
         Arc::new(Semaphore::new(limits.in_flight.saturating_add(SPARE_CONNECTIONS).min(Semaphore::MAX_PERMITS)));
     loop {
-        let Some((stream, place)) = accepted(&listener, &places, &ending).await else { break };
-        let (builder, server, watcher) = (Arc::clone(&builder), Arc::clone(&server), graceful.watcher());
-        let cut = at_once.clone();
-        let activity = Activity::new();
-        let edge = edge::Limits { head_bytes: limits.headers, headers: http::HEADERS_MAX };
-        let stream = Guarded::new(stream, Arc::clone(&activity), edge);
-        let seen = Arc::clone(&activity);
-        connections.spawn(async move {
-            let _place = place;
-            let service = service_fn(move |request: hyper::Request<Incoming>| {
-                let (exchange, server, refused) = (seen.begin(), Arc::clone(&server), seen.refused());
-                async move {
-                    http::serve(server, request, refused)
-                        .await
-                        .map(|answer| answer.map(|body| Counted::new(body, exchange)))
-                }
-            });
-            let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-            tokio::select! {
-                result = watcher.watch(connection) => if let Err(error) = result {
-                    tracing::debug!(error, "a connection ended early");
-                },
-                () = cut.cancelled() => {}
-                () = activity.ended(limits.header_timeout, limits.idle_timeout) => {}
-            }
-        });
+        let Some(accepted) = accepted(&listener, &places, &ending).await else { break };
+        connections.spawn(connection(Arc::clone(&common), accepted, graceful.watcher(), ending.clone()));
     }
     drop(listener);
     server.drain();
@@ -156,13 +174,61 @@ async fn accept_main<U: Upstream>(
     connections.wait().await;
 }
 
+/// What the connections of the main listener share.
+struct Common<U> {
+    server: Arc<Server<U>>,
+    builder: auto::Builder<TokioExecutor>,
+    tls: Option<TlsAcceptor>,
+    at_once: CancellationToken,
+}
+
+/// Serves one connection of the main listener to its end.
+async fn connection<U: Upstream>(
+    common: Arc<Common<U>>,
+    accepted: Accepted,
+    watcher: Watcher,
+    ending: CancellationToken,
+) {
+    let limits = common.server.gateway.settings.listen.limits;
+    let Accepted { stream, peer, _place } = accepted;
+    let opened = tokio::select! {
+        opened = Transport::open(stream, common.tls.clone(), limits.header_timeout) => opened,
+        () = ending.cancelled() => return, // nobody waits for an answer yet
+    };
+    let stream = match opened {
+        Ok(stream) => stream,
+        Err(error) => {
+            common.server.metrics.no_tls();
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            return tracing::debug!(%error, cause, %peer, "a connection ended early");
+        }
+    };
+    let activity = Activity::new();
+    let edge = edge::Limits { head_bytes: limits.headers, headers: http::HEADERS_MAX };
+    let stream = Guarded::new(stream, Arc::clone(&activity), edge);
+    let (seen, server) = (Arc::clone(&activity), Arc::clone(&common.server));
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let (exchange, server) = (seen.begin(request.version()), Arc::clone(&server));
+        let from = From { peer: peer.ip(), refused: seen.refused() };
+        async move { http::serve(server, request, from).await.map(|answer| answer.map(|body| Counted::new(body, exchange))) }
+    });
+    let connection = common.builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    tokio::select! {
+        result = watcher.watch(connection) => if let Err(error) = result {
+            tracing::debug!(error, %peer, "a connection ended early");
+        },
+        () = common.at_once.cancelled() => {}
+        () = activity.ended(limits.header_timeout, limits.idle_timeout) => {}
+    }
+}
+
 async fn accept_admin<U: Upstream>(listener: TcpListener, server: Arc<Server<U>>, ending: CancellationToken) {
     let connections = TaskTracker::new();
     let places = Arc::new(Semaphore::new(ADMIN_CONNECTIONS));
-    while let Some((stream, place)) = accepted(&listener, &places, &ending).await {
+    while let Some(Accepted { stream, _place, .. }) = accepted(&listener, &places, &ending).await {
         let (server, cut) = (Arc::clone(&server), ending.clone());
         connections.spawn(async move {
-            let _place = place;
+            let _place = _place;
             let service = service_fn(move |request| admin::serve(Arc::clone(&server), request));
             let mut builder = hyper::server::conn::http1::Builder::new();
             let connection = builder
@@ -181,12 +247,15 @@ async fn accept_admin<U: Upstream>(listener: TcpListener, server: Arc<Server<U>>
     connections.wait().await;
 }
 
+/// A connection that was accepted, with its place among those that may be open.
+struct Accepted {
+    stream: TcpStream,
+    peer: SocketAddr,
+    _place: OwnedSemaphorePermit,
+}
+
 /// The next connection; none once `ending` is cancelled. A failed accept is logged and waited out.
-async fn accepted(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-    ending: &CancellationToken,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+async fn accepted(listener: &TcpListener, places: &Arc<Semaphore>, ending: &CancellationToken) -> Option<Accepted> {
     // Without a place nothing is accepted: further callers wait in the system's own queue.
     let place = tokio::select! {
         biased;
@@ -200,9 +269,9 @@ async fn accepted(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let _ = stream.set_nodelay(true); // a socket without it is slower, not wrong
-                return Some((stream, place));
+                return Some(Accepted { stream, peer, _place: place });
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");

@@ -11,6 +11,7 @@ pub mod listen;
 mod route;
 pub mod socket;
 pub mod stream;
+mod transport;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;

@@ -6,9 +6,13 @@ use http::HeaderMap;
 use http::HeaderValue;
 use http::header;
 
+use crate::network::Network;
 use crate::settings::Auth;
 use crate::settings::AuthMode;
 use crate::wire::fault::Code;
+
+/// Addresses of `x-forwarded-for` that are looked at.
+const HOPS_MAX: usize = 64;
 
 /// Who is calling.
 #[derive(Clone, Debug)]
@@ -68,6 +72,30 @@ pub fn authenticate(auth: Auth, cors: &[String], host: Option<&str>, headers: &H
             None => Err(AuthError::MissingKey),
         },
     }
+}
+
+/// The address that a request comes from: `peer`, or where that is a trusted proxy, the last address in
+/// `x-forwarded-for` that is not one. What stands before it, anyone could have written.
+pub fn client(peer: IpAddr, trusted: &[Network], headers: &HeaderMap) -> IpAddr {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
+    let mut client = peer.to_canonical();
+    let hops = headers.get_all("x-forwarded-for").iter().flat_map(|hops| hops.to_str().unwrap_or("?").split(','));
+    let hops: Vec<&str> = hops.take(HOPS_MAX).collect();
+    for hop in hops.iter().rev() {
+        if !is_trusted(client) {
+            break;
+        }
+        let Some(address) = address(hop.trim()) else { break };
+        client = address.to_canonical();
+    }
+    client
+}
+
+/// An address as proxies write it: bare, in brackets, or with a port.
+fn address(hop: &str) -> Option<IpAddr> {
+    let socket = || hop.parse::<std::net::SocketAddr>().ok().map(|socket| socket.ip());
+    let bracketed = || hop.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    hop.parse().ok().or_else(socket).or_else(bracketed)
 }
 
 /// Whether a `host:port` names this machine's loopback.
@@ -132,6 +160,30 @@ mod tests {
         assert_eq!(from("https://evil.example", &[]), Err(AuthError::Origin("https://evil.example".into())));
         assert_eq!(from("null", &[]), Err(AuthError::Origin("null".into())));
         assert_eq!(from("https://app.example", &["https://app.example".into()]), Ok(()));
+    }
+
+    #[test]
+    fn only_trusted_proxies_tell_where_a_request_comes_from() {
+        let trusted: Vec<Network> = ["127.0.0.0/8", "10.0.0.0/8"].map(|text| text.parse().unwrap()).into();
+        let from = |peer: &str, hops: &[&str]| {
+            let name = header::HeaderName::from_static("x-forwarded-for");
+            let headers = hops.iter().map(|hops| (name.clone(), HeaderValue::from_str(hops).unwrap())).collect();
+            client(peer.parse().unwrap(), &trusted, &headers).to_string()
+        };
+        for (peer, hops, client) in [
+            ("203.0.113.7", vec!["1.2.3.4"], "203.0.113.7"),
+            ("127.0.0.1", vec![], "127.0.0.1"),
+            ("127.0.0.1", vec!["203.0.113.7"], "203.0.113.7"),
+            ("127.0.0.1", vec!["6.6.6.6, 203.0.113.7, 10.1.2.3"], "203.0.113.7"),
+            ("127.0.0.1", vec!["6.6.6.6", "203.0.113.7", "10.1.2.3"], "203.0.113.7"),
+            ("127.0.0.1", vec!["203.0.113.7:443,[2001:db8::1]"], "2001:db8::1"),
+            ("127.0.0.1", vec!["203.0.113.7:443"], "203.0.113.7"),
+            ("::ffff:127.0.0.1", vec!["::ffff:203.0.113.7"], "203.0.113.7"),
+            ("127.0.0.1", vec!["6.6.6.6, unknown"], "127.0.0.1"),
+            ("127.0.0.1", vec!["6.6.6.6, unknown, 10.0.0.9"], "10.0.0.9"),
+        ] {
+            assert_eq!(from(peer, &hops), client, "{peer} {hops:?}");
+        }
     }
 
     #[test]

@@ -156,6 +156,20 @@ pub fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get("x-request-id").or_else(|| headers.get("request-id"))
 }
 
+/// The trace that a request belongs to (W3C Trace Context, `traceparent`); none where the header is missing or cannot be
+/// read, for then it belongs to none.
+pub fn trace_id(headers: &HeaderMap) -> Option<String> {
+    let mut fields = headers.get("traceparent")?.to_str().ok()?.split('-');
+    let mut field = |length: usize| {
+        let small = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        fields.next().filter(|field| field.len() == length && field.bytes().all(small))
+    };
+    let (version, trace, parent, _flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
+    let is_none = |id: &str| id.bytes().all(|byte| byte == b'0');
+    let sound = version != "ff" && !is_none(trace) && !is_none(parent);
+    (sound && (version != "00" || fields.next().is_none())).then(|| trace.to_owned())
+}
+
 fn passed(from: &HeaderMap, reading: Reading, stopped: impl Fn(&str) -> bool) -> HeaderMap {
     let named = named_by_connection(from);
     let mut out = HeaderMap::with_capacity(from.len() + 10);
@@ -265,6 +279,29 @@ mod tests {
         );
         let other = outbound(&client, &caller, &backend(Credentials::None), Reading::Held);
         assert!(!other.contains_key("authorization") && !other.contains_key("openai-organization"));
+    }
+
+    #[test]
+    fn a_trace_is_known_by_a_sound_traceparent_alone() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let of = |value: String| {
+            let name = HeaderName::from_static("traceparent");
+            trace_id(&HeaderMap::from_iter([(name, HeaderValue::from_str(&value).unwrap())]))
+        };
+        assert_eq!(of(format!("00-{trace}-00f067aa0ba902b7-01")).as_deref(), Some(trace));
+        assert_eq!(of(format!("cc-{trace}-00f067aa0ba902b7-01-more")).as_deref(), Some(trace));
+        for bad in [
+            format!("00-{trace}-00f067aa0ba902b7-01-more"),
+            format!("ff-{trace}-00f067aa0ba902b7-01"),
+            format!("00-{}-00f067aa0ba902b7-01", trace.to_uppercase()),
+            format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+            format!("00-{trace}-0000000000000000-01"),
+            format!("00-{trace}-00f067aa0ba902b7"),
+            "00-1".into(),
+            String::new(),
+        ] {
+            assert_eq!(of(bad.clone()), None, "{bad}");
+        }
     }
 
     #[test]

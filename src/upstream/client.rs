@@ -24,6 +24,7 @@ use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
+use crate::tls::TlsError;
 use crate::upstream::connect::ConnectError;
 use crate::upstream::gathered::Gathered;
 use crate::upstream::outgoing::Elapsed;
@@ -43,9 +44,9 @@ pub struct Backends {
 /// A backend's connections cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// The TLS provider offers no usable versions.
+    /// Its certificates or key cannot be used.
     #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
+    Tls(#[from] TlsError),
     /// The base URL makes no address.
     #[error("the backend's address cannot be used")]
     Address,

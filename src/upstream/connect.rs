@@ -1,19 +1,23 @@
 //! New connections to a backend: name, TCP, the way through a proxy, and TLS, all within one time.
 
-use std::pin::Pin;
 use std::time::Duration;
 
+use http::HeaderValue;
 use http::Uri;
+use http::uri::Scheme;
 use hyper_rustls::HttpsConnector;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::Connection as _;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::catalog::Backend;
+use crate::catalog::Proxy;
+use crate::tls;
 use crate::upstream::client::PoolError;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -40,9 +44,22 @@ pub(super) enum ConnectError {
 
 /// Makes connections to one backend.
 pub(super) struct Connector {
-    tls: HttpsConnector<HttpConnector>,
+    way: Way,
     to: Uri,
     patience: Duration,
+}
+
+/// How a backend is reached.
+enum Way {
+    Straight(HttpsConnector<HttpConnector>),
+    /// Through a proxy, which sees that there is a connection and nothing of it (RFC 9110 section 9.3.6).
+    Tunnel(HttpsConnector<Tunnel<HttpConnector>>),
+    /// Through a proxy that reads the requests (RFC 9112 section 3.2.2), for a backend without TLS.
+    Proxied {
+        tcp: HttpConnector,
+        proxy: Uri,
+        credentials: Option<HeaderValue>,
+    },
 }
 
 impl Connector {
@@ -52,28 +69,61 @@ impl Connector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(Duration::from_secs(60)));
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let tls = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(provider)?
-            .https_or_http()
-            .enable_http1()
-            .enable_http2()
-            .wrap_connector(tcp);
-        Ok(Self { tls, to, patience: backend.timeouts.connect })
+        let secure = || -> Result<_, PoolError> {
+            let config = tls::client(backend.tls.as_ref())?;
+            Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().enable_http2())
+        };
+        let way = match &backend.proxy {
+            None => Way::Straight(secure()?.wrap_connector(tcp)),
+            Some(proxy) if to.scheme() == Some(&Scheme::HTTPS) => {
+                let tunnel = Tunnel::new(address(proxy)?, tcp);
+                let tunnel = match &proxy.credentials {
+                    Some(credentials) => tunnel.with_auth(credentials.clone()),
+                    None => tunnel,
+                };
+                Way::Tunnel(secure()?.wrap_connector(tunnel))
+            }
+            Some(proxy) => Way::Proxied { tcp, proxy: address(proxy)?, credentials: proxy.credentials.clone() },
+        };
+        Ok(Self { way, to, patience: backend.timeouts.connect })
     }
 
-    /// Makes a connection: name, TCP and TLS together within the backend's `timeouts.connect`.
+    /// Whether a proxy reads the requests, so that each must name its whole address, and what it wants to see.
+    pub(super) fn is_read(&self) -> (bool, Option<&HeaderValue>) {
+        match &self.way {
+            Way::Proxied { credentials, .. } => (true, credentials.as_ref()),
+            Way::Straight(_) | Way::Tunnel(_) => (false, None),
+        }
+    }
+
+    /// Makes a connection: name, TCP, proxy and TLS together within the backend's `timeouts.connect`.
     pub(super) async fn connect(&self) -> Result<Connected, ConnectError> {
-        let mut tls = self.tls.clone();
-        let to = self.to.clone();
-        let connecting: Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>> = Box::pin(async move {
-            std::future::poll_fn(|context| tls.poll_ready(context)).await?;
-            tls.call(to).await
-        });
+        let connecting = async {
+            match &self.way {
+                Way::Straight(connector) => called(connector, &self.to).await,
+                Way::Tunnel(connector) => called(connector, &self.to).await,
+                Way::Proxied { tcp, proxy, .. } => called(tcp, proxy).await.map(Stream::Http),
+            }
+        };
         match tokio::time::timeout(self.patience, connecting).await {
             Ok(Ok(stream)) => Ok(Connected { http2: stream.connected().is_negotiated_h2(), stream }),
             Ok(Err(error)) => Err(ConnectError::Failed(error)),
             Err(_) => Err(ConnectError::Late),
         }
     }
+}
+
+async fn called<C>(connector: &C, to: &Uri) -> Result<C::Response, BoxError>
+where
+    C: Service<Uri> + Clone,
+    C::Error: Into<BoxError>,
+{
+    let mut connector = connector.clone();
+    std::future::poll_fn(|context| connector.poll_ready(context)).await.map_err(Into::into)?;
+    connector.call(to.clone()).await.map_err(Into::into)
+}
+
+fn address(proxy: &Proxy) -> Result<Uri, PoolError> {
+    let parts = Uri::builder().scheme(Scheme::HTTP).authority(proxy.authority.clone());
+    parts.path_and_query("/").build().map_err(|_| PoolError::Address)
 }

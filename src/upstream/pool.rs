@@ -169,10 +169,15 @@ impl Pool {
     ) -> Result<Result<Response<ReplyBody>, Failed>, CallError> {
         let path = outbound.path;
         let mut request = Request::new(outbound.body);
-        *request.uri_mut() = Uri::try_from(path.as_str()).map_err(|_| CallError::Address)?;
+        let (read, credentials) = self.connector.is_read();
+        let target = if read { uri(&self.base, &path) } else { Uri::try_from(path.as_str()).ok() };
+        *request.uri_mut() = target.ok_or(CallError::Address)?;
         *request.method_mut() = outbound.method;
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = outbound.headers;
+        if let Some(credentials) = credentials {
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, credentials.clone());
+        }
         request.headers_mut().insert(header::HOST, self.host.clone());
         Ok(match link.exchange(request).await {
             Ok((response, link)) => {

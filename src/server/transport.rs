@@ -1,0 +1,127 @@
+//! What a connection of the main listener runs over: TCP, or TLS on it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::AsyncRead;
+use tokio::io::AsyncReadExt as _;
+use tokio::io::AsyncWrite;
+use tokio::io::AsyncWriteExt as _;
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// The first byte of a TLS handshake (RFC 8446 section 5.1).
+const HANDSHAKE: u8 = 22;
+/// What a client is told that speaks plain HTTP to a listener with TLS.
+const PLAIN: &str = "{\"error\":{\"message\":\"this port speaks TLS; write `https://`\",\"type\":\"invalid_request_error\",\
+                     \"code\":\"invalid_http\",\"param\":null}}";
+/// How long such a client may take to hear it.
+const HEARING: Duration = Duration::from_secs(2);
+
+/// A connection as it was accepted.
+pub(super) enum Transport {
+    /// Without TLS.
+    Tcp(TcpStream),
+    /// With TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// No TLS stands.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    /// The client spoke plain HTTP, and was told so.
+    #[error("the client spoke plain HTTP")]
+    Plain,
+    /// The handshake failed.
+    #[error("the TLS handshake failed")]
+    Failed(#[from] io::Error),
+    /// The handshake did not end in time.
+    #[error("the TLS handshake took longer than {0:?}")]
+    Late(Duration),
+}
+
+impl Transport {
+    /// Shakes hands where the listener has TLS, within `patience`.
+    pub(super) async fn open(
+        stream: TcpStream,
+        tls: Option<TlsAcceptor>,
+        patience: Duration,
+    ) -> Result<Self, HandshakeError> {
+        let Some(tls) = tls else { return Ok(Self::Tcp(stream)) };
+        let shaking = async {
+            let mut first = [HANDSHAKE];
+            if stream.peek(&mut first).await? == 1 && first != [HANDSHAKE] {
+                let _ = tokio::time::timeout(HEARING, tell(stream)).await; // it may not want to hear it
+                return Err(HandshakeError::Plain);
+            }
+            Ok(Self::Tls(Box::new(tls.accept(stream).await?)))
+        };
+        tokio::time::timeout(patience, shaking).await.unwrap_or(Err(HandshakeError::Late(patience)))
+    }
+}
+
+/// Answers a request that came without TLS, and reads the rest of it away.
+async fn tell(mut stream: TcpStream) -> io::Result<()> {
+    let length = PLAIN.len();
+    let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    stream.write_all(format!("{head}content-length: {length}\r\n\r\n{PLAIN}").as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut rest = [0; 4096];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
