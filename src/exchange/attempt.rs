@@ -113,7 +113,7 @@ impl Missed {
 impl<U: Upstream> Attempts<'_, U> {
     /// Asks target after target. Ends with the first answer, the first failure that no other target could
     /// mend, or the failure of the last one.
-    pub(super) async fn run(self, record: &mut Record) -> Out {
+    pub(super) async fn run(&self, record: &mut Record) -> Out {
         let calls = usize::try_from(self.plan.alias.upstream_calls_max).unwrap_or(usize::MAX);
         let mut last = None;
         for target in self.plan.targets.iter().take(calls) {

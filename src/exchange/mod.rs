@@ -206,7 +206,7 @@ fn unknown_model(error: &ModelNotFound) -> Box<Fault> {
 async fn contract<U: Upstream>(gateway: &Gateway<U>, request: &ChatRequest) -> Result<Contract, Box<Fault>> {
     let mut schemas = Schemas::default();
     if let Some(text) = request.schema() {
-        let compiled = gateway.schemas.compiled(text).await;
+        let compiled = Box::pin(gateway.schemas.compiled(text)).await;
         schemas.content =
             Some(compiled.map_err(|error| schema_fault(&error, "response_format", "the schema of `response_format`"))?);
     }
@@ -220,7 +220,7 @@ async fn contract<U: Upstream>(gateway: &Gateway<U>, request: &ChatRequest) -> R
             schemas.tools.push(None);
             continue;
         };
-        match gateway.schemas.compiled(request.body.slice(at.clone())).await {
+        match Box::pin(gateway.schemas.compiled(request.body.slice(at.clone()))).await {
             Ok(schema) => schemas.tools.push(Some(schema)),
             // A tool that nothing binds is only counted, so its parameters are the backend's business.
             Err(_) if !tool.strict && forced != Some(index) => schemas.tools.push(None),

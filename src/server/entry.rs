@@ -32,9 +32,9 @@ pub struct Entry<U> {
 }
 
 impl<U> Entry<U> {
-    /// Opens the record of a request whose head has arrived.
-    pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Self {
-        Self { record, server, started, open: true, told: false, place: None, own: None }
+    /// Opens the record of a request whose head has arrived. In a box from the start: it goes a long way.
+    pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Box<Self> {
+        Box::new(Self { record, server, started, open: true, told: false, place: None, own: None })
     }
 
     /// Keeps the exchange's place among those under way until the entry goes.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -89,7 +89,8 @@ pub async fn serve<U: Upstream>(
     let id = server.ids.next(SystemTime::now()).to_string();
     let (head, body) = request.into_parts();
     let origin = head.headers.get(header::ORIGIN).cloned();
-    let mut response = match caught(handle(Arc::clone(&server), head, body, started, id.clone(), from)).await {
+    let mut response = match caught(Box::pin(handle(Arc::clone(&server), head, body, started, id.clone(), from))).await
+    {
         Some(response) => response,
         None => {
             server.metrics.panicked();
@@ -118,8 +119,7 @@ pub async fn serve<U: Upstream>(
 }
 
 /// Polls a future and catches a panic in it: one request's fault must not end the others of its connection.
-async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
+async fn caught<T>(mut future: Pin<Box<impl Future<Output = T>>>) -> Option<T> {
     std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
@@ -162,7 +162,7 @@ async fn handle<U: Upstream>(
     entry.keep(place);
     match route(&head.method, &path, &head.headers) {
         Route::Chat => chat(server, entry, head, body, caller).await,
-        Route::Open(below) => open(server, entry, head, below, body, caller).await,
+        Route::Open(below) => Box::pin(open(server, entry, head, below, body, caller)).await,
         Route::Models => {
             let list = models(&server);
             listed(entry, list).await
@@ -179,12 +179,12 @@ async fn handle<U: Upstream>(
             }
         },
         Route::Options(methods) => options(entry, methods).await,
-        other => unserved(entry, &other, &path).await,
+        other => Box::pin(unserved(entry, &other, &path)).await,
     }
 }
 
 /// The answer to what is not served, with the reason.
-async fn unserved<U: Upstream>(entry: Entry<U>, route: &Route<'_>, path: &str) -> Response<OutBody<U>> {
+async fn unserved<U: Upstream>(entry: Box<Entry<U>>, route: &Route<'_>, path: &str) -> Response<OutBody<U>> {
     let path = shown(path);
     let (code, message) = match route {
         Route::WebSocket => (Code::NotSupported, "WebSocket is not served; use `POST /v1/chat/completions`".to_owned()),
@@ -246,7 +246,7 @@ fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, B
 
 async fn chat<U: Upstream>(
     server: Arc<Server<U>>,
-    mut entry: Entry<U>,
+    mut entry: Box<Entry<U>>,
     head: Parts,
     body: Body,
     caller: Caller,
@@ -273,7 +273,7 @@ async fn chat<U: Upstream>(
     let request_id = entry.record.request_id.clone();
     let own = server.gateway.settings.listen.headers;
     // In a box of its own: what is carried around with every request stays small.
-    let mut settled = Box::pin(async move { settle(&server, prepared, entry).await });
+    let mut settled = Box::pin(settle(server, prepared, entry));
     if !held_stream {
         return settled.await;
     }
@@ -298,7 +298,7 @@ async fn chat<U: Upstream>(
 /// A path that no contract guards: the request goes on as it is.
 async fn open<U: Upstream>(
     server: Arc<Server<U>>,
-    mut entry: Entry<U>,
+    mut entry: Box<Entry<U>>,
     head: Parts,
     below: &str,
     body: Body,
@@ -322,13 +322,12 @@ async fn open<U: Upstream>(
     };
     let Parts { method, headers, .. } = head;
     let open = Open { caller, method, path, headers, body, arrived: entry.started() };
-    // In a box of its own: what is carried around with every request stays small.
-    let out = Box::pin(open::pass(&server.gateway, open, &mut entry.record)).await;
+    let out = open::pass(&server.gateway, open, &mut entry.record).await;
     answered(entry, out).await
 }
 
 /// The answer to a request whose body could not be taken in.
-async fn untaken<U: Upstream>(entry: Entry<U>, unread: Unread) -> Response<OutBody<U>> {
+async fn untaken<U: Upstream>(entry: Box<Entry<U>>, unread: Unread) -> Response<OutBody<U>> {
     match unread {
         Unread::Denied(fault) => deny(entry, &fault).await,
         // The entry goes as it is: a record of someone who went away. Nobody reads this answer.
@@ -360,13 +359,17 @@ fn events<U>(response: Response<OutBody<U>>) -> (Vec<Bytes>, Vec<Share>) {
 }
 
 /// Carries a prepared request to its answer and closes its record.
-async fn settle<U: Upstream>(server: &Arc<Server<U>>, prepared: Prepared, mut entry: Entry<U>) -> Response<OutBody<U>> {
+async fn settle<U: Upstream>(
+    server: Arc<Server<U>>,
+    prepared: Prepared,
+    mut entry: Box<Entry<U>>,
+) -> Response<OutBody<U>> {
     let out = exchange::carry(&server.gateway, prepared, &mut entry.record).await;
     answered(entry, out).await
 }
 
 /// What the caller gets, with the record closed or to be closed at its end.
-async fn answered<U: Upstream>(mut entry: Entry<U>, out: Out) -> Response<OutBody<U>> {
+async fn answered<U: Upstream>(mut entry: Box<Entry<U>>, out: Out) -> Response<OutBody<U>> {
     let answer = match out {
         Out::Relay { status, headers, body } => {
             return relay(entry, status, headers, |entry| OutBody::Relay(body, entry));
@@ -388,7 +391,7 @@ async fn answered<U: Upstream>(mut entry: Entry<U>, out: Out) -> Response<OutBod
 
 /// An answer that goes out as it comes: its record is closed when its last byte has.
 fn relay<U: Upstream>(
-    mut entry: Entry<U>,
+    mut entry: Box<Entry<U>>,
     status: StatusCode,
     headers: HeaderMap,
     body: impl FnOnce(Box<Entry<U>>) -> OutBody<U>,
@@ -402,32 +405,32 @@ fn relay<U: Upstream>(
         }
     }
     own_headers(&entry, &mut headers);
-    let mut response = Response::new(OutBody::begun(body(Box::new(entry))));
+    let mut response = Response::new(OutBody::begun(body(entry)));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
 }
 
-async fn deny<U: Upstream>(mut entry: Entry<U>, fault: &Fault) -> Response<OutBody<U>> {
+async fn deny<U: Upstream>(mut entry: Box<Entry<U>>, fault: &Fault) -> Response<OutBody<U>> {
     entry.record.outcome = fault.outcome;
     entry.record.code = Some(fault.own);
     let answer = fault.answer(&entry.record.request_id, entry.record.attempts);
     finish(entry, answer).await
 }
 
-async fn listed<U: Upstream>(mut entry: Entry<U>, body: Vec<u8>) -> Response<OutBody<U>> {
+async fn listed<U: Upstream>(mut entry: Box<Entry<U>>, body: Vec<u8>) -> Response<OutBody<U>> {
     entry.record.outcome = Outcome::Unchecked;
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     finish(entry, Answer { status: StatusCode::OK, headers, body: vec![body.into()], held: None }).await
 }
 
-async fn options<U: Upstream>(mut entry: Entry<U>, methods: &'static str) -> Response<OutBody<U>> {
+async fn options<U: Upstream>(mut entry: Box<Entry<U>>, methods: &'static str) -> Response<OutBody<U>> {
     entry.record.outcome = Outcome::Unchecked;
     let headers = HeaderMap::from_iter([(header::ALLOW, HeaderValue::from_static(methods))]);
     finish(entry, Answer { status: StatusCode::NO_CONTENT, headers, body: Vec::new(), held: None }).await
 }
 
-async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
+async fn preflight<U: Upstream>(entry: Box<Entry<U>>) -> Response<OutBody<U>> {
     let headers = HeaderMap::from_iter([
         (
             header::ACCESS_CONTROL_ALLOW_METHODS,
@@ -443,7 +446,7 @@ async fn preflight<U: Upstream>(entry: Entry<U>) -> Response<OutBody<U>> {
 }
 
 /// Closes the record, then lets the answer go.
-async fn finish<U: Upstream>(mut entry: Entry<U>, answer: Answer) -> Response<OutBody<U>> {
+async fn finish<U: Upstream>(mut entry: Box<Entry<U>>, answer: Answer) -> Response<OutBody<U>> {
     entry.record.status = answer.status;
     let mut answer = answer;
     let closed: Result<(), AuditError> = entry.close().await;

@@ -192,7 +192,7 @@ async fn connection<U: Upstream>(
     let limits = common.server.gateway.settings.listen.limits;
     let Accepted { stream, peer, _place } = accepted;
     let opened = tokio::select! {
-        opened = Transport::open(stream, common.tls.clone(), limits.header_timeout) => opened,
+        opened = Box::pin(Transport::open(stream, common.tls.clone(), limits.header_timeout)) => opened,
         () = ending.cancelled() => return, // nobody waits for an answer yet
     };
     let stream = match opened {

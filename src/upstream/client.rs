@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
@@ -78,7 +79,8 @@ impl Backends {
         let outbound = Outbound { method: call.method, path, headers: call.headers, body };
         let stall = |phase, after| UpstreamError::Stall { backend: backend.name.clone(), phase, after };
         let first_byte = backend.timeouts.first_byte;
-        let reply = match progress.within(first_byte, pool.send(outbound)).await {
+        let sending = pin!(pool.send(outbound));
+        let reply = match progress.within(first_byte, sending).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(CallError::Connect(ConnectError::Late))) => {
                 return Err(stall(Phase::Connect, backend.timeouts.connect));

@@ -57,8 +57,11 @@ impl Progress {
 
     /// Waits for `future` until `patience` has passed since the last piece was handed over. Until then only
     /// the exchange's deadline bounds the wait: a backend that takes a long request in slowly is not late.
-    pub(super) async fn within<F: Future>(&self, patience: Duration, future: F) -> Result<F::Output, Elapsed> {
-        let mut future = std::pin::pin!(future);
+    pub(super) async fn within<F: Future>(
+        &self,
+        patience: Duration,
+        mut future: Pin<&mut F>,
+    ) -> Result<F::Output, Elapsed> {
         let mut until = self.begun + patience;
         loop {
             if let Ok(output) = tokio::time::timeout_at(until, future.as_mut()).await {

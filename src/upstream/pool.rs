@@ -119,47 +119,38 @@ impl Pool {
         let mut outbound = outbound;
         let mut fresh = 0;
         loop {
-            let (failed, spare) = if let Some(sender) = self.shared() {
-                let spare = outbound.body.again().map(|body| Outbound {
-                    method: outbound.method.clone(),
-                    path: outbound.path.clone(),
-                    headers: outbound.headers.clone(),
-                    body,
-                });
-                match self.over_shared(sender, outbound).await? {
-                    Ok(response) => return Ok(response),
-                    Err(failed) => (failed, spare),
-                }
-            } else if let Some(link) = self.idle.take() {
-                match self.over_link(link, outbound).await? {
-                    Ok(response) => return Ok(response),
-                    Err(failed) => (failed, None),
-                }
-            } else {
-                fresh += 1;
-                let connected = self.connector.connect().await.map_err(CallError::Connect)?;
-                if connected.http2 {
-                    self.share(connected.stream).await.map_err(CallError::Broken)?;
-                    if fresh > FRESH_MAX {
-                        return Err(CallError::Connect(ConnectError::Failed(
-                            "the backend ends each connection".into(),
-                        )));
+            let sent = match self.shared() {
+                Some(sender) => Box::pin(self.over_shared(sender, outbound)).await?,
+                None => match self.idle.take() {
+                    Some(link) => self.over_link(link, outbound).await?,
+                    None => {
+                        fresh += 1;
+                        match Box::pin(self.connect(fresh)).await? {
+                            Some(link) => self.over_link(link, outbound).await?,
+                            None => continue, // it is shared
+                        }
                     }
-                    continue;
-                }
-                let link = Link::new(connected.stream).await.map_err(CallError::Broken)?;
-                match self.over_link(link, outbound).await? {
-                    Ok(response) => return Ok(response),
-                    Err(failed) => (failed, None),
-                }
+                },
             };
-            let (error, unsent) = failed.parts();
-            let again = unsent.or_else(|| spare.filter(|_| is_untouched(&error)));
-            match again.filter(|_| fresh < FRESH_MAX) {
-                Some(again) => outbound = again,
-                None => return Err(CallError::Broken(error)),
+            match sent {
+                Ok(response) => return Ok(response),
+                Err(Failed { again: Some(again), .. }) if fresh < FRESH_MAX => outbound = *again,
+                Err(Failed { error, .. }) => return Err(CallError::Broken(error)),
             }
         }
+    }
+
+    /// A new connection; none where it is one that calls share.
+    async fn connect(&self, fresh: usize) -> Result<Option<Link>, CallError> {
+        let connected = self.connector.connect().await.map_err(CallError::Connect)?;
+        if !connected.http2 {
+            return Link::new(connected.stream).await.map(Some).map_err(CallError::Broken);
+        }
+        if fresh > FRESH_MAX {
+            return Err(CallError::Connect(ConnectError::Failed("the backend ends each connection".into())));
+        }
+        self.share(connected.stream).await.map_err(CallError::Broken)?;
+        Ok(None)
     }
 
     async fn over_link(
@@ -183,7 +174,7 @@ impl Pool {
             Ok((response, link)) => {
                 Ok(response.map(|incoming| ReplyBody::Link(LinkBody::new(incoming, link, Arc::clone(&self.idle)))))
             }
-            Err(error) => Err(Failed { error, path }),
+            Err(error) => Err(Failed::new(error, path, None)),
         })
     }
 
@@ -192,6 +183,12 @@ impl Pool {
         mut sender: http2::SendRequest<Outgoing>,
         outbound: Outbound,
     ) -> Result<Result<Response<ReplyBody>, Failed>, CallError> {
+        let spare = outbound.body.again().map(|body| Outbound {
+            method: outbound.method.clone(),
+            path: outbound.path.clone(),
+            headers: outbound.headers.clone(),
+            body,
+        });
         let path = outbound.path;
         let mut request = Request::new(outbound.body);
         *request.uri_mut() = uri(&self.base, &path).ok_or(CallError::Address)?;
@@ -200,7 +197,7 @@ impl Pool {
         *request.headers_mut() = outbound.headers;
         Ok(match sender.try_send_request(request).await {
             Ok(response) => Ok(response.map(ReplyBody::Shared)),
-            Err(error) => Err(Failed { error, path }),
+            Err(error) => Err(Failed::new(error, path, spare)),
         })
     }
 
@@ -239,22 +236,28 @@ impl Pool {
 /// Bytes of the headers of an answer over HTTP/2.
 const HEAD_LIST_MAX: u32 = 256 << 10;
 
-/// A request that failed, perhaps before anything was written.
+/// A request that failed.
 struct Failed {
-    error: TrySendError<Request<Outgoing>>,
-    path: String,
+    error: hyper::Error,
+    /// The request, where it may be sent again.
+    again: Option<Box<Outbound>>,
 }
 
 impl Failed {
-    /// The error, and the request where nothing of it was written.
-    fn parts(mut self) -> (hyper::Error, Option<Outbound>) {
-        let unsent = self.error.take_message().map(|request| {
-            let (head, body) = request.into_parts();
-            let mut headers = head.headers;
-            headers.remove(header::HOST);
-            Outbound { method: head.method, path: self.path, headers, body }
-        });
-        (self.error.into_error(), unsent)
+    /// What failed, with the request where nothing of it was written, or `spare` where the backend has not begun.
+    fn new(mut error: TrySendError<Request<Outgoing>>, path: String, spare: Option<Outbound>) -> Self {
+        let unsent = error.take_message();
+        let error = error.into_error();
+        let again = match unsent {
+            Some(request) => {
+                let (head, body) = request.into_parts();
+                let mut headers = head.headers;
+                headers.remove(header::HOST);
+                Some(Outbound { method: head.method, path, headers, body })
+            }
+            None => spare.filter(|_| is_untouched(&error)),
+        };
+        Self { error, again: again.map(Box::new) }
     }
 }
 
