@@ -179,7 +179,7 @@ fn value(record: &Record, content: AuditContent) -> Value {
         .collect();
     let time = jiff::Timestamp::try_from(record.arrived).map(|time| time.to_string()).unwrap_or_default();
     let failures: Vec<Value> =
-        record.failures.iter().map(|(backend, reason)| json!({"backend": backend, "reason": reason})).collect();
+        record.failures.iter().map(|(backend, reason)| json!({"backend": &**backend, "reason": reason})).collect();
     let text = record.text.as_ref().filter(|_| content == AuditContent::Full);
     json!({
         "time": time,
@@ -191,8 +191,8 @@ fn value(record: &Record, content: AuditContent) -> Value {
         "status": record.status.as_u16(),
         "code": record.code.map(|code| code.as_str()),
         "reason": record.reason,
-        "alias": record.alias,
-        "backend": record.backend,
+        "alias": record.alias.as_deref(),
+        "backend": record.backend.as_deref(),
         "upstream_model": record.upstream_model,
         "upstream_request_id": record.upstream_request_id,
         "policies": [],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::dialect::table::{BackendKind, Capabilities};
 use crate::settings::Identity;
@@ -33,7 +33,7 @@ impl Catalog {
 #[derive(Debug)]
 pub struct Alias {
     /// The name as configured; `*` for the fallback. Metrics are labelled with it, never with a caller's invention.
-    pub name: String,
+    pub name: Arc<str>,
     /// Where requests go, first to last. Never empty.
     pub targets: Vec<Target>,
     /// Upstream calls that one request may cost, all targets and attempts together.
@@ -53,7 +53,7 @@ pub struct Target {
 #[derive(Debug)]
 pub struct Backend {
     /// Its name in the configuration.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its wire format and manners.
     pub kind: BackendKind,
     /// Where it is; none for the demo backend, which lives in the binary.
@@ -80,9 +80,35 @@ pub enum Credentials {
     /// No key at all.
     None,
     /// The operator's key, as a bearer token.
-    Operator(SecretString),
+    Operator(OperatorKey),
     /// The caller's own `authorization`, unchanged (`auth: passthrough`).
     Caller,
+}
+
+/// The operator's key for a backend.
+#[derive(Clone, Debug)]
+pub struct OperatorKey {
+    key: SecretString,
+    bearer: HeaderValue,
+}
+
+impl OperatorKey {
+    /// A key; none where it is no text that a header can carry.
+    pub fn new(key: String) -> Option<Self> {
+        let mut bearer = HeaderValue::try_from(format!("Bearer {key}")).ok()?;
+        bearer.set_sensitive(true);
+        Some(Self { key: key.into(), bearer })
+    }
+
+    /// The key itself.
+    pub fn expose_secret(&self) -> &str {
+        self.key.expose_secret()
+    }
+
+    /// The value of `authorization`, marked as sensitive.
+    pub fn bearer(&self) -> &HeaderValue {
+        &self.bearer
+    }
 }
 
 /// A provider's address, up to and with its version path.

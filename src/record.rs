@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -100,9 +101,9 @@ pub struct Record {
     /// What went wrong in the extraction, the gates or the upstream, in one word.
     pub reason: Option<&'static str>,
     /// The model alias as configured.
-    pub alias: Option<String>,
+    pub alias: Option<Arc<str>>,
     /// The backend whose answer counts, or the last one tried.
-    pub backend: Option<String>,
+    pub backend: Option<Arc<str>>,
     /// The model's name there.
     pub upstream_model: Option<String>,
     /// The backend's own request id.
@@ -118,7 +119,7 @@ pub struct Record {
     /// Upstream calls made.
     pub attempts: u32,
     /// One entry for every attempt that failed: backend and reason.
-    pub failures: Vec<(String, &'static str)>,
+    pub failures: Vec<(Arc<str>, &'static str)>,
     /// What is wrong with the answer.
     pub violations: Option<Violations>,
     /// Calls to tools that no contract binds whose arguments break their parameters.

@@ -12,6 +12,7 @@ use prometheus::Registry;
 use prometheus::TextEncoder;
 use tracing_subscriber::EnvFilter;
 
+use crate::record::Native;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::settings::LogFormat;
@@ -109,7 +110,10 @@ impl Metrics {
     /// Enters one exchange.
     pub fn observe(&self, record: &Record) {
         let outcome = KeyValue::new("outcome", record.outcome.as_str());
-        let alias = KeyValue::new("alias", record.alias.clone().unwrap_or_default());
+        let alias = match &record.alias {
+            Some(alias) => KeyValue::new("alias", Arc::clone(alias)),
+            None => KeyValue::new("alias", ""),
+        };
         let code = KeyValue::new("code", record.code.map_or("", |code| code.as_str()));
         self.requests.add(1, &[outcome.clone(), alias, code]);
         if let Some(reason) = record.reason {
@@ -131,11 +135,14 @@ impl Metrics {
         self.own_duration.record(record.own().as_secs_f64(), &[]);
     }
 
-    fn upstream(&self, record: &Record, backend: &str) {
-        let named = KeyValue::new("backend", backend.to_owned());
-        self.native.add(1, &[KeyValue::new("native", record.native.as_str()), named.clone()]);
+    fn upstream(&self, record: &Record, backend: &Arc<str>) {
+        let named = KeyValue::new("backend", Arc::clone(backend));
+        // Most of what is relayed has no native mode, and is in the requests already.
+        if record.native != Native::None {
+            self.native.add(1, &[KeyValue::new("native", record.native.as_str()), named.clone()]);
+        }
         for (backend, reason) in &record.failures {
-            let backend = KeyValue::new("backend", backend.clone());
+            let backend = KeyValue::new("backend", Arc::clone(backend));
             self.upstream_calls.add(1, std::slice::from_ref(&backend));
             self.upstream_failures.add(1, &[backend, KeyValue::new("reason", *reason)]);
         }
@@ -199,8 +206,8 @@ pub fn log(record: &Record) {
         status = record.status.as_u16(),
         code = record.code.map(|code| code.as_str()),
         reason = record.reason,
-        alias = record.alias,
-        backend = record.backend,
+        alias = record.alias.as_deref(),
+        backend = record.backend.as_deref(),
         native = record.native.as_str(),
         rung = record.rung.map(|rung| rung.as_str()),
         attempts = record.attempts,

@@ -8,11 +8,11 @@ use http::HeaderName;
 use http::HeaderValue;
 use http::Uri;
 use http::uri::Scheme;
-use secrecy::SecretString;
 
 use crate::catalog::Backend;
 use crate::catalog::BaseUrl;
 use crate::catalog::Credentials;
+use crate::catalog::OperatorKey;
 use crate::catalog::Timeouts;
 use crate::config::check;
 use crate::config::expand::World;
@@ -109,7 +109,7 @@ fn backend(
     let capabilities = Capabilities::of(kind).overridden(&file.capabilities.unwrap_or_default());
     let concurrency = file.concurrency.and_then(|n| usize::try_from(n).ok()).unwrap_or(CONCURRENCY);
     Some(Backend {
-        name: name.to_owned(),
+        name: name.into(),
         kind,
         base,
         tls,
@@ -223,7 +223,7 @@ fn credentials(
         }
         Some(key) if key.is_empty() => {}
         Some(key) if key.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            return Credentials::Operator(SecretString::from(key));
+            return OperatorKey::new(key).map_or(Credentials::None, Credentials::Operator); // any such key fits a header
         }
         Some(_) => {
             notes.error(

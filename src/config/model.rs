@@ -54,7 +54,7 @@ pub(super) fn resolve(
             targets.extend(self::target(&name, index, target, backends, auth, notes));
         }
         one_host_for_callers(&name, &targets, notes);
-        let alias = Arc::new(Alias { name: name.clone(), targets, upstream_calls_max });
+        let alias = Arc::new(Alias { name: name.as_str().into(), targets, upstream_calls_max });
         if name == "*" {
             catalog.fallback = Some(alias);
         } else {

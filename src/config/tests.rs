@@ -114,7 +114,7 @@ fn backend(text: &str, name: &str) -> std::sync::Arc<Backend> {
     let configuration = read(text).unwrap_or_else(|errors| panic!("{errors}"));
     let aliases = configuration.catalog.aliases.values().chain(&configuration.catalog.fallback);
     let mut targets = aliases.flat_map(|alias| alias.targets.clone());
-    targets.find(|target| target.backend.name == name).unwrap().backend
+    targets.find(|target| &*target.backend.name == name).unwrap().backend
 }
 
 #[test]

@@ -13,7 +13,6 @@ use http::Method;
 use http::StatusCode;
 use http::header;
 use http_body_util::BodyExt as _;
-use secrecy::ExposeSecret as _;
 
 use crate::api::backend::openai;
 use crate::api::backend::openai_stream::Collector;

@@ -1,6 +1,7 @@
 //! A body that must end in time.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Instant;
@@ -18,7 +19,7 @@ use crate::stage::send::UpstreamError;
 /// A backend's body that fails once the exchange's time is up.
 pub struct InTime {
     body: UpstreamBody,
-    backend: String,
+    backend: Arc<str>,
     deadline: Instant,
     begun: Instant,
     /// Made when the body first pauses: most never do.
@@ -27,7 +28,7 @@ pub struct InTime {
 
 impl InTime {
     /// `body`, which must end by `deadline`.
-    pub fn new(body: UpstreamBody, backend: String, deadline: Instant) -> Self {
+    pub fn new(body: UpstreamBody, backend: Arc<str>, deadline: Instant) -> Self {
         Self { body, backend, deadline, begun: Instant::now(), clock: None }
     }
 

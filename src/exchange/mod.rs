@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use http::HeaderName;
 use http::StatusCode;
 
 use crate::api::ingress::chat::ChatRequest;
@@ -44,6 +45,11 @@ use crate::stage::plan::Schemas;
 use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamBody;
 use crate::wire::fault::Code;
+
+const POLICY: HeaderName = HeaderName::from_static("x-portcullis-policy");
+/// How long a stock SDK waits: in Python, and in Node.
+const READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-read-timeout");
+const TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
 
 /// Everything that exchanges share. It changes only as a whole.
 pub struct Gateway<U> {
@@ -180,7 +186,7 @@ fn own(own: Option<&Own>, headers: &HeaderMap, record: &mut Record) -> Result<()
     let deny = |code: Code, param: &str, message: String| {
         Err(Box::new(Fault::new(code, Outcome::Denied, "plan", message).about(Some(param))))
     };
-    for names in headers.get_all("x-portcullis-policy") {
+    for names in headers.get_all(POLICY) {
         let names = String::from_utf8_lossy(names.as_bytes());
         if let Some(name) = names.split(',').map(str::trim).find(|name| !name.is_empty()) {
             return deny(Code::PolicyNotFound, "x-portcullis-policy", format!("no policy is called `{}`", shown(name)));
@@ -253,11 +259,10 @@ fn patience(plan: &Plan, request: &ChatRequest, headers: &HeaderMap) -> Duration
     if request.stream {
         return total;
     }
-    let seconds = |name: &str| {
+    let seconds = |name: &HeaderName| {
         headers.get(name)?.to_str().ok()?.parse::<f64>().ok().filter(|seconds| (0.1..1e6).contains(seconds))
     };
-    let callers =
-        ["x-stainless-read-timeout", "x-stainless-timeout"].iter().filter_map(|name| seconds(name)).reduce(f64::min);
+    let callers = [READ_TIMEOUT, TIMEOUT].iter().filter_map(seconds).reduce(f64::min);
     match callers {
         Some(seconds) => total.min(Duration::from_secs_f64(seconds - (seconds * 0.1).min(1.0))),
         None => total,

@@ -85,6 +85,10 @@ impl fmt::Display for JsonFaultKind {
 
 /// At most 80 characters of `text`, with control characters replaced, fit for a message.
 pub fn shown(text: &str) -> String {
+    // Most names are short and plain, and every request has some.
+    if text.len() <= 80 && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return text.to_owned();
+    }
     let mut out: String = text.chars().take(80).map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect();
     if text.chars().nth(80).is_some() {
         out.push('…');

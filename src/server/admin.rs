@@ -65,7 +65,7 @@ fn verbose<U: Upstream>(server: &Server<U>, request: &Request<Incoming>) -> Resp
         .values()
         .chain(&catalog.fallback)
         .flat_map(|alias| &alias.targets)
-        .map(|target| target.backend.name.as_str())
+        .map(|target| &*target.backend.name)
         .collect();
     backends.sort_unstable();
     backends.dedup();

@@ -60,6 +60,7 @@ use crate::wire::sse;
 pub(super) const HEADERS_MAX: usize = 100;
 
 const OUTCOME: HeaderName = HeaderName::from_static("x-portcullis-outcome");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-portcullis-request-id");
 const BACKEND: HeaderName = HeaderName::from_static("x-portcullis-backend");
 const NATIVE: HeaderName = HeaderName::from_static("x-portcullis-native");
@@ -87,13 +88,16 @@ pub async fn serve<U: Upstream>(
 ) -> Result<Response<OutBody<U>>, Infallible> {
     let started = Instant::now();
     let id = server.ids.next(SystemTime::now()).to_string();
+    let told = HeaderValue::from_str(&id).ok();
+    let own = server.gateway.settings.listen.headers;
     let (head, body) = request.into_parts();
     let origin = head.headers.get(header::ORIGIN).cloned();
-    let mut response = match caught(Box::pin(handle(Arc::clone(&server), head, body, started, id.clone(), from))).await
-    {
+    let handled = Box::pin(handle(Arc::clone(&server), head, body, started, id, from));
+    let mut response = match caught(handled).await {
         Some(response) => response,
         None => {
             server.metrics.panicked();
+            let id = told.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
             tracing::error!(request_id = id, "a request ended in a fault of the gateway's own");
             let fault = Fault::new(
                 Code::InternalError,
@@ -101,12 +105,15 @@ pub async fn serve<U: Upstream>(
                 "answer",
                 "the gateway failed; the request id finds it in the log",
             );
-            plain(fault.answer(&id, 0))
+            plain(fault.answer(id, 0))
         }
     };
     let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert(HeaderName::from_static("x-request-id"), id);
+    if let Some(id) = told {
+        if own {
+            headers.insert(REQUEST_ID, id.clone());
+        }
+        headers.insert(X_REQUEST_ID, id);
     }
     if let Some(origin) =
         origin.filter(|origin| server.gateway.settings.listen.cors.iter().any(|allowed| origin == allowed))
@@ -270,8 +277,6 @@ async fn chat<U: Upstream>(
     }
     let held_stream = prepared.is_held() && prepared.request.stream;
     let every = server.gateway.settings.listen.keepalive_after;
-    let request_id = entry.record.request_id.clone();
-    let own = server.gateway.settings.listen.headers;
     // In a box of its own: what is carried around with every request stays small.
     let mut settled = Box::pin(settle(server, prepared, entry));
     if !held_stream {
@@ -285,11 +290,6 @@ async fn chat<U: Upstream>(
             let verdict = Box::pin(async move { events(settled.await) });
             let mut response = Response::new(OutBody::Held(Held::new(verdict, every)));
             *response.headers_mut() = answer::event_headers();
-            if let Ok(id) = HeaderValue::try_from(request_id)
-                && own
-            {
-                response.headers_mut().insert(REQUEST_ID, id);
-            }
             response
         }
     }
@@ -493,12 +493,12 @@ fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
     // Of an answer that goes out as it comes, nobody knows yet how it ends.
     let ended = record.outcome != Outcome::Cancelled;
     put(OUTCOME, ended.then(|| HeaderValue::from_static(record.outcome.as_str())));
-    put(REQUEST_ID, text(&record.request_id));
     if let Some(backend) = &record.backend {
         put(BACKEND, text(backend));
         put(NATIVE, Some(HeaderValue::from_static(record.native.as_str())));
     }
-    put(ATTEMPTS, Some(HeaderValue::from(record.attempts)));
+    let attempts = if record.attempts == 1 { HeaderValue::from_static("1") } else { record.attempts.into() };
+    put(ATTEMPTS, Some(attempts));
     put(OVERHEAD, Some(HeaderValue::from(u64::try_from(record.own().as_micros()).unwrap_or(u64::MAX))));
 }
 

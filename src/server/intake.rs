@@ -29,6 +29,8 @@ use crate::wire::fault::Code;
 
 /// Bytes a second below which a body drips.
 const SLOWEST: u64 = 4 << 10;
+/// Bytes of a body that is copied, so that the connection's buffer can be used again: a new one costs more.
+const SMALL: usize = 4 << 10;
 /// Bytes of a body that must have come before all that it declares is reserved.
 const TRUSTED: usize = 1 << 20;
 
@@ -172,6 +174,7 @@ pub(super) async fn whole(
         let Ok(data) = frame?.into_data() else { continue };
         held.grow(data.len()).map_err(full)?;
         match first.take() {
+            None if all.is_empty() && data.len() <= SMALL => first = Some(Bytes::copy_from_slice(&data)),
             None if all.is_empty() => first = Some(data),
             begin => {
                 let begin = begin.unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use http::HeaderMap;
+use http::HeaderName;
 use http::HeaderValue;
 use http::header;
 
@@ -13,6 +14,8 @@ use crate::wire::fault::Code;
 
 /// Addresses of `x-forwarded-for` that are looked at.
 const HOPS_MAX: usize = 64;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Who is calling.
 #[derive(Clone, Debug)]
@@ -79,7 +82,7 @@ pub fn authenticate(auth: Auth, cors: &[String], host: Option<&str>, headers: &H
 pub fn client(peer: IpAddr, trusted: &[Network], headers: &HeaderMap) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     let mut client = peer.to_canonical();
-    let hops = headers.get_all("x-forwarded-for").iter().flat_map(|hops| hops.to_str().unwrap_or("?").split(','));
+    let hops = headers.get_all(FORWARDED_FOR).iter().flat_map(|hops| hops.to_str().unwrap_or("?").split(','));
     let hops: Vec<&str> = hops.take(HOPS_MAX).collect();
     for hop in hops.iter().rev() {
         if !is_trusted(client) {
@@ -110,7 +113,11 @@ pub fn is_loopback(host: &str) -> bool {
     }
     let name = bare.trim_end_matches('.');
     name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
+        || name
+            .len()
+            .checked_sub(".localhost".len())
+            .and_then(|at| name.get(at..))
+            .is_some_and(|end| end.eq_ignore_ascii_case(".localhost"))
         || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 

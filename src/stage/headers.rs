@@ -4,7 +4,6 @@ use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
 use http::header;
-use secrecy::ExposeSecret as _;
 
 use crate::catalog::Backend;
 use crate::catalog::Credentials;
@@ -52,6 +51,11 @@ const FROM_BACKEND: &[&str] = &[
 /// Headers about the provider's account, which go through only for a caller whose account it is.
 const ACCOUNT: &[&str] = &["openai-organization", "openai-project"];
 
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-portcullis-upstream-request-id");
+
 /// Whether an answer is held, so that its coding must be readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
@@ -91,11 +95,7 @@ pub fn outbound(client: &HeaderMap, caller: &Caller, backend: &Backend, reading:
     }
     match (&backend.credentials, caller) {
         (Credentials::Operator(key), _) => {
-            // A key that is no header value was refused when the configuration was read.
-            if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", key.expose_secret())) {
-                value.set_sensitive(true);
-                out.insert(header::AUTHORIZATION, value);
-            }
+            out.insert(header::AUTHORIZATION, key.bearer().clone());
         }
         (Credentials::Caller, Caller::Own(key)) => {
             out.insert(header::AUTHORIZATION, key.clone());
@@ -139,7 +139,7 @@ pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading)
         }
     }
     if let Some(id) = request_id(backend_headers) {
-        out.insert(HeaderName::from_static("x-portcullis-upstream-request-id"), id.clone());
+        out.insert(UPSTREAM_REQUEST_ID, id.clone());
     }
     out
 }
@@ -153,13 +153,13 @@ pub fn is_event_stream(headers: &HeaderMap) -> bool {
 
 /// The backend's own request id.
 pub fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
-    headers.get("x-request-id").or_else(|| headers.get("request-id"))
+    headers.get(X_REQUEST_ID).or_else(|| headers.get(REQUEST_ID))
 }
 
 /// The trace that a request belongs to (W3C Trace Context, `traceparent`); none where the header is missing or cannot be
 /// read, for then it belongs to none.
 pub fn trace_id(headers: &HeaderMap) -> Option<String> {
-    let mut fields = headers.get("traceparent")?.to_str().ok()?.split('-');
+    let mut fields = headers.get(TRACEPARENT)?.to_str().ok()?.split('-');
     let mut field = |length: usize| {
         let small = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         fields.next().filter(|field| field.len() == length && field.bytes().all(small))
@@ -193,6 +193,7 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::OperatorKey;
     use crate::catalog::Timeouts;
     use crate::dialect::table::BackendKind;
     use crate::dialect::table::Capabilities;
@@ -253,7 +254,7 @@ mod tests {
         let out = outbound(
             &client,
             &Caller::Anyone,
-            &backend(Credentials::Operator("sk-op".to_owned().into())),
+            &backend(Credentials::Operator(OperatorKey::new("sk-op".to_owned()).unwrap())),
             Reading::Held,
         );
         assert_eq!(
@@ -306,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_header_that_echoes_the_operators_key_goes_no_further() {
-        let operator = backend(Credentials::Operator("sk-op".to_owned().into()));
+        let operator = backend(Credentials::Operator(OperatorKey::new("sk-op".to_owned()).unwrap()));
         let held = inbound(&map(&[("x-echo", "Bearer sk-op"), ("x-other", "1")]), &operator, Reading::Held);
         assert_eq!(names(&held), ["x-other"]);
     }

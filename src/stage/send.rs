@@ -2,6 +2,7 @@
 //! scripted model.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -83,7 +84,7 @@ pub enum UpstreamError {
     #[error("cannot connect to the backend `{backend}`")]
     Connect {
         /// The backend's name.
-        backend: String,
+        backend: Arc<str>,
         /// What the network says.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -91,7 +92,7 @@ pub enum UpstreamError {
     #[error("the connection to the backend `{backend}` broke")]
     Broken {
         /// The backend's name.
-        backend: String,
+        backend: Arc<str>,
         /// What the network says.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -99,7 +100,7 @@ pub enum UpstreamError {
     #[error("the backend `{backend}` sent nothing for {after:?} ({phase})")]
     Stall {
         /// The backend's name.
-        backend: String,
+        backend: Arc<str>,
         /// What was waited for: `connect`, `first byte` or `idle`.
         phase: Phase,
         /// How long.
@@ -109,7 +110,7 @@ pub enum UpstreamError {
     #[error("the answer of the backend `{backend}` has more than {max} bytes")]
     TooLarge {
         /// The backend's name.
-        backend: String,
+        backend: Arc<str>,
         /// `limits.response`
         max: usize,
     },
@@ -117,7 +118,7 @@ pub enum UpstreamError {
     #[error("the backend `{backend}` sent an answer in the coding `{coding}`, though none was asked for")]
     Coding {
         /// The backend's name.
-        backend: String,
+        backend: Arc<str>,
         /// The `content-encoding`.
         coding: String,
     },

@@ -38,7 +38,7 @@ use crate::upstream::scripted::Scripted;
 
 /// Every backend of a catalogue, with its pool.
 pub struct Backends {
-    pools: HashMap<String, Pool>,
+    pools: HashMap<Arc<str>, Pool, ahash::RandomState>,
     scripted: Scripted,
 }
 
@@ -56,7 +56,7 @@ pub enum PoolError {
 impl Backends {
     /// One pool for every backend that `catalog` can reach.
     pub fn new(catalog: &Catalog) -> Result<Self, PoolError> {
-        let mut pools = HashMap::new();
+        let mut pools = HashMap::default();
         let aliases = catalog.aliases.values().chain(&catalog.fallback);
         for backend in aliases.flat_map(|alias| &alias.targets).map(|target| &target.backend) {
             if let Some(base) = backend.base.as_ref().filter(|_| !pools.contains_key(&backend.name)) {
