@@ -94,7 +94,7 @@ async fn exchanged(gateway: &Gateway<Instantly>, body: Bytes) -> usize {
         arrived: Instant::now(),
     };
     let prepared = exchange::prepare(gateway, incoming, &mut record).await.map_err(|fault| fault.message).unwrap();
-    match exchange::carry(gateway, prepared, &mut record).await {
+    match exchange::carry(gateway, &prepared, &mut record).await {
         Out::Held(answer) => answer.body.iter().map(Bytes::len).sum(),
         _ => 0,
     }

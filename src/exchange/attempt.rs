@@ -70,7 +70,7 @@ pub(super) struct Attempts<'a, U> {
     pub(super) gateway: &'a Gateway<U>,
     pub(super) request: &'a ChatRequest,
     pub(super) plan: &'a Plan,
-    pub(super) incoming: Incoming,
+    pub(super) incoming: &'a Incoming,
     pub(super) deadline: Instant,
     pub(super) delivery: Delivery,
 }

@@ -123,7 +123,7 @@ pub enum Out {
 
 /// A chat request on its way: what it asks, and what is to be done with it.
 ///
-/// Made by [`prepare`], which waits on no network; spent by [`carry`].
+/// Made by [`prepare`], which waits on no network; carried by [`carry`].
 pub struct Prepared {
     /// The request.
     pub request: ChatRequest,
@@ -152,7 +152,7 @@ pub async fn prepare<U: Upstream>(
     gateway: &Gateway<U>,
     incoming: Incoming,
     record: &mut Record,
-) -> Result<Prepared, Box<Fault>> {
+) -> Result<Box<Prepared>, Box<Fault>> {
     let request = ChatRequest::read(incoming.body.clone()).map_err(denied)?;
     record.stream = request.stream;
     own(request.own.as_ref().map(|(_, own)| own), &incoming.headers, record)?;
@@ -166,14 +166,14 @@ pub async fn prepare<U: Upstream>(
     let deadline = incoming.arrived + patience(&plan, &request, &incoming.headers);
     let recorded_first = gateway.settings.audit.as_ref().is_some_and(|audit| audit.required);
     let delivery = plan.delivery(request.stream, recorded_first);
-    Ok(Prepared { request, plan, incoming, deadline, delivery })
+    Ok(Box::new(Prepared { request, plan, incoming, deadline, delivery }))
 }
 
 /// Sends a prepared request to its targets until one has an answer, judges it where there is a contract,
 /// and gives what the caller gets.
-pub async fn carry<U: Upstream>(gateway: &Gateway<U>, prepared: Prepared, record: &mut Record) -> Out {
+pub async fn carry<U: Upstream>(gateway: &Gateway<U>, prepared: &Prepared, record: &mut Record) -> Out {
     let Prepared { request, plan, incoming, deadline, delivery } = prepared;
-    let attempts = Attempts { gateway, request: &request, plan: &plan, incoming, deadline, delivery };
+    let attempts = Attempts { gateway, request, plan, incoming, deadline: *deadline, delivery: *delivery };
     attempts.run(record).await
 }
 

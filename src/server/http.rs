@@ -361,10 +361,11 @@ fn events<U>(response: Response<OutBody<U>>) -> (Vec<Bytes>, Vec<Share>) {
 /// Carries a prepared request to its answer and closes its record.
 async fn settle<U: Upstream>(
     server: Arc<Server<U>>,
-    prepared: Prepared,
+    prepared: Box<Prepared>,
     mut entry: Box<Entry<U>>,
 ) -> Response<OutBody<U>> {
-    let out = exchange::carry(&server.gateway, prepared, &mut entry.record).await;
+    let out = exchange::carry(&server.gateway, &prepared, &mut entry.record).await;
+    drop(prepared); // what it holds is free before the answer goes out
     answered(entry, out).await
 }
 
