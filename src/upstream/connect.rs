@@ -51,15 +51,12 @@ pub(super) struct Connector {
 
 /// How a backend is reached.
 enum Way {
-    Straight(HttpsConnector<HttpConnector>),
-    /// Through a proxy, which sees that there is a connection and nothing of it (RFC 9110 section 9.3.6).
+    /// Without TLS: to the backend itself, or to a proxy that reads the requests (RFC 9112 section 3.2.2).
+    Plain { tcp: HttpConnector, first: Uri, proxied: Option<Option<HeaderValue>> },
+    /// With TLS.
+    Secure(HttpsConnector<HttpConnector>),
+    /// With TLS through a proxy, which sees that there is a connection and nothing of it (RFC 9110 section 9.3.6).
     Tunnel(HttpsConnector<Tunnel<HttpConnector>>),
-    /// Through a proxy that reads the requests (RFC 9112 section 3.2.2), for a backend without TLS.
-    Proxied {
-        tcp: HttpConnector,
-        proxy: Uri,
-        credentials: Option<HeaderValue>,
-    },
 }
 
 impl Connector {
@@ -69,21 +66,24 @@ impl Connector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(Duration::from_secs(60)));
-        let secure = || -> Result<_, PoolError> {
+        let way = if to.scheme() == Some(&Scheme::HTTPS) {
             let config = tls::client(backend.tls.as_ref())?;
-            Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().enable_http2())
-        };
-        let way = match &backend.proxy {
-            None => Way::Straight(secure()?.wrap_connector(tcp)),
-            Some(proxy) if to.scheme() == Some(&Scheme::HTTPS) => {
-                let tunnel = Tunnel::new(address(proxy)?, tcp);
-                let tunnel = match &proxy.credentials {
-                    Some(credentials) => tunnel.with_auth(credentials.clone()),
-                    None => tunnel,
-                };
-                Way::Tunnel(secure()?.wrap_connector(tunnel))
+            let secure =
+                HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().enable_http2();
+            match &backend.proxy {
+                None => Way::Secure(secure.wrap_connector(tcp)),
+                Some(proxy) => {
+                    let tunnel = Tunnel::new(address(proxy)?, tcp);
+                    let tunnel = match &proxy.credentials {
+                        Some(credentials) => tunnel.with_auth(credentials.clone()),
+                        None => tunnel,
+                    };
+                    Way::Tunnel(secure.wrap_connector(tunnel))
+                }
             }
-            Some(proxy) => Way::Proxied { tcp, proxy: address(proxy)?, credentials: proxy.credentials.clone() },
+        } else {
+            let first = backend.proxy.as_ref().map_or(Ok(to.clone()), address)?;
+            Way::Plain { tcp, first, proxied: backend.proxy.as_ref().map(|proxy| proxy.credentials.clone()) }
         };
         Ok(Self { way, to, patience: backend.timeouts.connect })
     }
@@ -91,8 +91,8 @@ impl Connector {
     /// Whether a proxy reads the requests, so that each must name its whole address, and what it wants to see.
     pub(super) fn is_read(&self) -> (bool, Option<&HeaderValue>) {
         match &self.way {
-            Way::Proxied { credentials, .. } => (true, credentials.as_ref()),
-            Way::Straight(_) | Way::Tunnel(_) => (false, None),
+            Way::Plain { proxied: Some(credentials), .. } => (true, credentials.as_ref()),
+            Way::Plain { proxied: None, .. } | Way::Secure(_) | Way::Tunnel(_) => (false, None),
         }
     }
 
@@ -100,9 +100,9 @@ impl Connector {
     pub(super) async fn connect(&self) -> Result<Connected, ConnectError> {
         let connecting = async {
             match &self.way {
-                Way::Straight(connector) => called(connector, &self.to).await,
+                Way::Plain { tcp, first, .. } => called(tcp, first).await.map(Stream::Http),
+                Way::Secure(connector) => called(connector, &self.to).await,
                 Way::Tunnel(connector) => called(connector, &self.to).await,
-                Way::Proxied { tcp, proxy, .. } => called(tcp, proxy).await.map(Stream::Http),
             }
         };
         match tokio::time::timeout(self.patience, connecting).await {
