@@ -62,14 +62,20 @@ class Cell:
     schema: bool = False
     filler: int = 0
     rate: int = 0
+    images: int = 0  # of 1 MiB each, as base64 in the message
 
     def body(self, model: str) -> bytes:
         question = "Review the quarter and answer in JSON. " + self.marker + "x" * self.filler
+        content: str | list = question
+        if self.images:
+            picture = "data:image/png;base64," + "iVBORw0KGgoAAAANSUhEUg+/" * (1024 * 1024 // 24)
+            content = [{"type": "text", "text": question}]
+            content += [{"type": "image_url", "image_url": {"url": picture}}] * self.images
         request = {
             "model": model,
             "messages": [
                 {"role": "system", "content": "You are a careful financial analyst. Answer with JSON only."},
-                {"role": "user", "content": question},
+                {"role": "user", "content": content},
             ],
             "temperature": 0.2,
         }
@@ -93,6 +99,7 @@ CELLS = [
     Cell("sse-c32", 32, marker="[[mock chunks=60 interval_ms=2]]", stream=True),
     Cell("sse-burst-c16", 16, marker="[[mock chunks=60]]", stream=True),
     Cell("body1m-c4", 4, filler=1_000_000),
+    Cell("images20m-c1", 1, images=20),
     Cell("open-100", 16, marker="[[mock latency_ms=5]]", rate=100),
     Cell("open-1000", 64, marker="[[mock latency_ms=5]]", rate=1000),
     Cell("open-sse", 64, marker="[[mock latency_ms=5 chunks=60 interval_ms=2]]", stream=True, rate=20),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioIo;
@@ -29,6 +30,8 @@ use crate::server::http::From;
 use crate::server::idle::Activity;
 use crate::server::idle::Counted;
 use crate::server::socket::Guarded;
+use crate::server::transport::HandshakeError;
+use crate::server::transport::Speaks;
 use crate::server::transport::Transport;
 use crate::stage::send::Upstream;
 
@@ -139,9 +142,11 @@ async fn accept_main<U: Upstream>(
     let tls = tls.map(TlsAcceptor::from);
     // The edge refuses a head that is too large, with an answer that says so. The library must take what the edge passes.
     let head_max = limits.headers.saturating_add(8 << 10);
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_max);
-    builder
+    let mut plain = http1::Builder::new();
+    plain.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_max);
+    let mut either = auto::Builder::new(TokioExecutor::new());
+    either.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_max);
+    either
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(HTTP2_PING)
@@ -150,7 +155,7 @@ async fn accept_main<U: Upstream>(
         .max_concurrent_streams(HTTP2_STREAMS)
         .max_send_buf_size(HTTP2_SEND_BUFFER)
         .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
-    let common = Arc::new(Common { server: Arc::clone(&server), builder, tls, at_once: at_once.clone() });
+    let common = Arc::new(Common { server: Arc::clone(&server), http1: plain, either, tls, at_once: at_once.clone() });
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
     let places =
@@ -177,7 +182,8 @@ async fn accept_main<U: Upstream>(
 /// What the connections of the main listener share.
 struct Common<U> {
     server: Arc<Server<U>>,
-    builder: auto::Builder<TokioExecutor>,
+    http1: http1::Builder,
+    either: auto::Builder<TokioExecutor>,
     tls: Option<TlsAcceptor>,
     at_once: CancellationToken,
 }
@@ -191,12 +197,18 @@ async fn connection<U: Upstream>(
 ) {
     let limits = common.server.gateway.settings.listen.limits;
     let Accepted { stream, peer, _place } = accepted;
+    let opening = Box::pin(async {
+        let stream = Transport::open(stream, common.tls.clone(), limits.header_timeout).await?;
+        let speaks = tokio::time::timeout(limits.header_timeout, stream.speaks()).await;
+        Ok::<_, HandshakeError>(speaks.ok().and_then(Result::ok).map(|speaks| (stream, speaks)))
+    });
     let opened = tokio::select! {
-        opened = Box::pin(Transport::open(stream, common.tls.clone(), limits.header_timeout)) => opened,
+        opened = opening => opened,
         () = ending.cancelled() => return, // nobody waits for an answer yet
     };
-    let stream = match opened {
-        Ok(stream) => stream,
+    let (stream, speaks) = match opened {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return, // it said nothing
         Err(error) => {
             common.server.metrics.no_tls();
             let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -212,11 +224,24 @@ async fn connection<U: Upstream>(
         let from = From { peer: peer.ip(), refused: seen.refused() };
         async move { http::serve(server, request, from).await.map(|answer| answer.map(|body| Counted::new(body, exchange))) }
     });
-    let connection = common.builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    tokio::select! {
-        result = watcher.watch(connection) => if let Err(error) = result {
+    let served = async {
+        let stream = TokioIo::new(stream);
+        let ended = match speaks {
+            Speaks::Http1 => {
+                watcher.watch(common.http1.serve_connection(stream, service)).await.map_err(|error| error.to_string())
+            }
+            // In a box: it is large, and rare.
+            Speaks::PerhapsHttp2 => {
+                let connection = common.either.serve_connection(stream, service).into_owned();
+                Box::pin(watcher.watch(connection)).await.map_err(|error| error.to_string())
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(error, %peer, "a connection ended early");
-        },
+        }
+    };
+    tokio::select! {
+        () = served => {}
         () = common.at_once.cancelled() => {}
         () = activity.ended(limits.header_timeout, limits.idle_timeout) => {}
     }

@@ -45,6 +45,15 @@ pub(super) enum HandshakeError {
     Late(Duration),
 }
 
+/// What a client speaks, as far as its first bytes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// HTTP/1.
+    Http1,
+    /// HTTP/2, or something that begins like it.
+    PerhapsHttp2,
+}
+
 impl Transport {
     /// Shakes hands where the listener has TLS, within `patience`.
     pub(super) async fn open(
@@ -52,7 +61,9 @@ impl Transport {
         tls: Option<TlsAcceptor>,
         patience: Duration,
     ) -> Result<Self, HandshakeError> {
-        let Some(tls) = tls else { return Ok(Self::Tcp(stream)) };
+        let Some(tls) = tls else {
+            return Ok(Self::Tcp(stream));
+        };
         let shaking = async {
             let mut first = [HANDSHAKE];
             if stream.peek(&mut first).await? == 1 && first != [HANDSHAKE] {
@@ -62,6 +73,26 @@ impl Transport {
             Ok(Self::Tls(Box::new(tls.accept(stream).await?)))
         };
         tokio::time::timeout(patience, shaking).await.unwrap_or(Err(HandshakeError::Late(patience)))
+    }
+}
+
+impl Transport {
+    /// Waits for the first bytes and tells what is spoken. Most connections are plain HTTP/1, and need no look at each
+    /// read for what they might still turn out to be.
+    pub(super) async fn speaks(&self) -> io::Result<Speaks> {
+        match self {
+            Self::Tcp(stream) => {
+                let mut first = [0; 2];
+                let length = stream.peek(&mut first).await?;
+                // `PRI * HTTP/2.0`: no method of HTTP/1 that is in use begins so (RFC 9113 section 3.4).
+                let perhaps = length > 0 && b"PR".starts_with(first.get(..length).unwrap_or_default());
+                Ok(if perhaps { Speaks::PerhapsHttp2 } else { Speaks::Http1 })
+            }
+            Self::Tls(stream) => Ok(match stream.get_ref().1.alpn_protocol() {
+                Some(b"http/1.1") => Speaks::Http1,
+                _ => Speaks::PerhapsHttp2,
+            }),
+        }
     }
 }
 
