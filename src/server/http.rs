@@ -99,13 +99,7 @@ pub async fn serve<U: Upstream>(
             server.metrics.panicked();
             let id = told.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
             tracing::error!(request_id = id, "a request ended in a fault of the gateway's own");
-            let fault = Fault::new(
-                Code::InternalError,
-                Outcome::Failed,
-                "answer",
-                "the gateway failed; the request id finds it in the log",
-            );
-            plain(fault.answer(id, 0))
+            plain(failed().answer(id, 0))
         }
     };
     let headers = response.headers_mut();
@@ -123,6 +117,12 @@ pub async fn serve<U: Upstream>(
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     }
     Ok(response)
+}
+
+/// What a caller hears of a fault of the gateway's own.
+fn failed() -> Fault {
+    let message = "the gateway failed; the request id finds it in the log";
+    Fault::new(Code::InternalError, Outcome::Failed, "answer", message)
 }
 
 /// Polls a future and catches a panic in it: one request's fault must not end the others of its connection.
@@ -278,7 +278,7 @@ async fn chat<U: Upstream>(
     let held_stream = prepared.is_held() && prepared.request.stream;
     let every = server.gateway.settings.listen.keepalive_after;
     // In a box of its own: what is carried around with every request stays small.
-    let mut settled = Box::pin(settle(server, prepared, entry));
+    let mut settled = Box::pin(settle(Arc::clone(&server), prepared, entry));
     if !held_stream {
         return settled.await;
     }
@@ -287,7 +287,15 @@ async fn chat<U: Upstream>(
         biased;
         response = &mut settled => response,
         () = tokio::time::sleep(every) => {
-            let verdict = Box::pin(async move { events(settled.await) });
+            let verdict = Box::pin(async move {
+                match caught(settled).await {
+                    Some(response) => events(response),
+                    None => {
+                        server.metrics.panicked();
+                        (vec![failed().event("", 0).into()], Vec::new())
+                    }
+                }
+            });
             let mut response = Response::new(OutBody::Held(Held::new(verdict, every)));
             *response.headers_mut() = answer::event_headers();
             response
@@ -350,10 +358,8 @@ fn events<U>(response: Response<OutBody<U>>) -> (Vec<Bytes>, Vec<Share>) {
         }
         // A held exchange is settled whole; were it not, the caller must see that the stream broke.
         OutBody::Relay(..) | OutBody::Sifted(..) | OutBody::Held(_) => {
-            let message = "the gateway failed; the request id finds it in the log";
             tracing::error!("a held exchange was settled by a stream");
-            let fault = Fault::new(Code::InternalError, Outcome::Failed, "answer", message);
-            (vec![fault.event("", 0).into()], Vec::new())
+            (vec![failed().event("", 0).into()], Vec::new())
         }
     }
 }

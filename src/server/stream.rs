@@ -1,6 +1,8 @@
 //! Bodies on their way out: pieces, a relayed stream, and a held stream that is kept alive until its verdict.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::task::Context;
 use std::task::Poll;
@@ -18,6 +20,7 @@ use crate::record::Outcome;
 use crate::server::entry::Entry;
 use crate::stage::admit::Share;
 use crate::stage::send::UpstreamBody;
+use crate::wire::fault::Code;
 use crate::wire::sse::KEEPALIVE;
 
 /// Bytes that are handed to the connection at once: it takes no more than it can send, so that a body is
@@ -104,17 +107,20 @@ impl<U> OutBody<U> {
     }
 }
 
-/// A relayed body broke off. The connection is cut, so that the client sees it too.
+/// A body broke off. The answer is cut, so that the client sees it too.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer broke off")]
-pub struct BrokenOff(#[from] crate::stage::send::UpstreamError);
+pub enum BrokenOff {
+    /// The backend's did.
+    #[error("the answer broke off")]
+    Upstream(#[from] crate::stage::send::UpstreamError),
+    /// The gateway failed in the middle of it.
+    #[error("the gateway failed")]
+    Fault,
+}
 
-impl<U: Send + Sync + 'static> Body for OutBody<U> {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        match self.get_mut() {
+impl<U> OutBody<U> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match self {
             Self::Pieces { rest, left, shares } => {
                 let piece = match rest.front_mut() {
                     Some(piece) if piece.len() > HANDED => Some(piece.split_to(HANDED)),
@@ -155,6 +161,33 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
                 }
             },
         }
+    }
+
+    /// Ends it where the gateway itself failed: this answer is cut, and no other.
+    fn fail(&mut self) {
+        if let Self::Relay(_, entry) | Self::Sifted(_, entry) = self {
+            entry.server().metrics.panicked();
+            tracing::error!(request_id = entry.record.request_id, "an answer ended in a fault of the gateway's own");
+            entry.record.outcome = Outcome::Failed;
+            entry.record.code = Some(Code::InternalError);
+            entry.record.reason = Some("internal");
+            entry.close_now();
+        }
+        *self = Self::pieces(Vec::new(), Vec::new());
+    }
+}
+
+impl<U: Send + Sync + 'static> Body for OutBody<U> {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let this = self.get_mut();
+        // One answer's fault must not end the others of its connection.
+        catch_unwind(AssertUnwindSafe(|| this.poll_next(context))).unwrap_or_else(|_| {
+            this.fail();
+            Poll::Ready(Some(Err(BrokenOff::Fault)))
+        })
     }
 
     fn is_end_stream(&self) -> bool {
