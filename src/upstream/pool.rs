@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
@@ -16,9 +18,11 @@ use http::HeaderValue;
 use http::Method;
 use http::Request;
 use http::Response;
+use http::StatusCode;
 use http::Uri;
 use http::Version;
 use http::header;
+use http::uri::Scheme;
 use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
@@ -37,10 +41,11 @@ use crate::catalog::BaseUrl;
 use crate::upstream::client::PoolError;
 use crate::upstream::connect::ConnectError;
 use crate::upstream::connect::Connector;
-use crate::upstream::connect::Stream;
 use crate::upstream::link::Link;
 use crate::upstream::link::LinkBody;
 use crate::upstream::outgoing::Outgoing;
+use crate::upstream::stream::Refusal;
+use crate::upstream::stream::Stream;
 
 /// Idle connections are dropped before a server's own keep-alive ends them (15 s and more are usual).
 const POOL_IDLE: Duration = Duration::from_secs(14);
@@ -79,6 +84,10 @@ pub(super) struct Pool {
     host: HeaderValue,
     idle: Arc<Idle>,
     shared: Mutex<Option<Shared>>,
+    /// The backend speaks HTTP/1, as far as is known: each call has a connection of its own.
+    alone: AtomicBool,
+    /// Whose turn it is to connect, where that may serve others, too.
+    turn: tokio::sync::Mutex<()>,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -88,6 +97,7 @@ pub(super) struct Pool {
 struct Shared {
     sender: http2::SendRequest<Outgoing>,
     used: Instant,
+    refusal: Refusal,
 }
 
 impl Pool {
@@ -102,6 +112,8 @@ impl Pool {
             host,
             idle: Arc::new(Idle::new(backend.concurrency, tasks.clone())),
             shared: Mutex::new(None),
+            alone: AtomicBool::new(base.scheme != Scheme::HTTPS), // HTTP/2 is agreed on in the handshake
+            turn: tokio::sync::Mutex::new(()),
             places: Arc::new(Semaphore::new(backend.concurrency)),
             tasks,
         })
@@ -113,20 +125,20 @@ impl Pool {
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
-    /// Sends a request and waits for the head of the answer. It is sent again, on another connection, only where
-    /// nothing of it was written, or where an HTTP/2 server says that it has not begun with it (RFC 9113 section 8.7).
+    /// Sends a request and waits for the head of the answer. It is sent again only where nothing of it was written, or,
+    /// once, where an HTTP/2 server says that it has not begun with it (RFC 9113 section 8.7).
     pub(super) async fn send(&self, outbound: Outbound) -> Result<Response<ReplyBody>, CallError> {
         let mut outbound = outbound;
-        let mut fresh = 0;
+        let (mut fresh, mut resent) = (0, false);
         loop {
-            let (failed, spare) = if let Some(sender) = self.shared() {
+            let (failed, spare) = if let Some(shared) = self.shared() {
                 let spare = outbound.body.again().map(|body| Outbound {
                     method: outbound.method.clone(),
                     path: outbound.path.clone(),
                     headers: outbound.headers.clone(),
                     body,
                 });
-                match self.over_shared(sender, outbound).await? {
+                match self.over_shared(shared, outbound).await? {
                     Ok(response) => return Ok(response),
                     Err(failed) => (failed, spare),
                 }
@@ -137,29 +149,54 @@ impl Pool {
                 }
             } else {
                 fresh += 1;
-                let connected = self.connector.connect().await.map_err(CallError::Connect)?;
-                if connected.http2 {
-                    self.share(connected.stream).await.map_err(CallError::Broken)?;
-                    if fresh > FRESH_MAX {
-                        return Err(CallError::Connect(ConnectError::Failed(
-                            "the backend ends each connection".into(),
-                        )));
-                    }
-                    continue;
+                if fresh > FRESH_MAX {
+                    return Err(CallError::Connect(ConnectError::Failed("the backend ends each connection".into())));
                 }
-                let link = Link::new(connected.stream).await.map_err(CallError::Broken)?;
+                let Some(link) = self.open().await? else { continue };
                 match self.over_link(link, outbound).await? {
                     Ok(response) => return Ok(response),
                     Err(failed) => (failed, None),
                 }
             };
+            if let Some(refused) = failed.refusal.get() {
+                return Err(CallError::Connect(ConnectError::Failed(refused.into())));
+            }
+            let untouched = failed.is_untouched();
             let (error, unsent) = failed.parts();
-            let again = unsent.or_else(|| spare.filter(|_| is_untouched(&error)));
-            match again.filter(|_| fresh < FRESH_MAX) {
-                Some(again) => outbound = again,
+            let spare = spare.filter(|_| untouched && !resent);
+            resent |= unsent.is_none();
+            outbound = match unsent.or(spare).filter(|_| fresh < FRESH_MAX) {
+                Some(again) => again,
+                // Nobody has begun with it, so the next target may be asked.
+                None if untouched => return Err(CallError::Connect(ConnectError::Failed(error.into()))),
                 None => return Err(CallError::Broken(error)),
+            };
+        }
+    }
+
+    /// Makes a connection: one that is the caller's alone, or none where it speaks HTTP/2 and is shared from now on.
+    /// Until the backend is known to speak HTTP/1, one call connects and the others wait for what it finds.
+    async fn open(&self) -> Result<Option<Link>, CallError> {
+        let until = Instant::now() + self.connector.patience();
+        let late = |_| CallError::Connect(ConnectError::Late);
+        let mut turn = None;
+        if !self.alone.load(Ordering::Relaxed) {
+            turn = Some(tokio::time::timeout_at(until, self.turn.lock()).await.map_err(late)?);
+            if self.shared().is_some() {
+                return Ok(None);
+            }
+            if self.alone.load(Ordering::Relaxed) {
+                turn = None;
             }
         }
+        let connected = self.connector.connect(until).await.map_err(CallError::Connect)?;
+        self.alone.store(!connected.http2, Ordering::Relaxed);
+        if connected.http2 {
+            self.share(connected.stream).await.map_err(CallError::Broken)?;
+            return Ok(None);
+        }
+        drop(turn);
+        Link::new(connected.stream).await.map(Some).map_err(CallError::Broken)
     }
 
     async fn over_link(
@@ -179,19 +216,26 @@ impl Pool {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, credentials.clone());
         }
         request.headers_mut().insert(header::HOST, self.host.clone());
+        let refusal = link.refusal();
         Ok(match link.exchange(request).await {
+            // It is the proxy that says so, and the backend has heard of nothing.
+            Ok((response, _)) if read && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                let reason = "the proxy does not take the gateway's credentials, or wants some (407)";
+                return Err(CallError::Connect(ConnectError::Failed(reason.into())));
+            }
             Ok((response, link)) => {
                 Ok(response.map(|incoming| ReplyBody::Link(LinkBody::new(incoming, link, Arc::clone(&self.idle)))))
             }
-            Err(error) => Err(Failed { error, path }),
+            Err(error) => Err(Failed { error, path, http2: false, refusal }),
         })
     }
 
     async fn over_shared(
         &self,
-        mut sender: http2::SendRequest<Outgoing>,
+        shared: Shared,
         outbound: Outbound,
     ) -> Result<Result<Response<ReplyBody>, Failed>, CallError> {
+        let Shared { mut sender, refusal, .. } = shared;
         let path = outbound.path;
         let mut request = Request::new(outbound.body);
         *request.uri_mut() = uri(&self.base, &path).ok_or(CallError::Address)?;
@@ -200,12 +244,12 @@ impl Pool {
         *request.headers_mut() = outbound.headers;
         Ok(match sender.try_send_request(request).await {
             Ok(response) => Ok(response.map(ReplyBody::Shared)),
-            Err(error) => Err(Failed { error, path }),
+            Err(error) => Err(Failed { error, path, http2: true, refusal }),
         })
     }
 
     /// The shared connection, if there is one that stands and is not about to be closed by the other side.
-    fn shared(&self) -> Option<http2::SendRequest<Outgoing>> {
+    fn shared(&self) -> Option<Shared> {
         let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let stands = |shared: &Shared| !shared.sender.is_closed() && now.duration_since(shared.used) < POOL_IDLE;
@@ -214,11 +258,12 @@ impl Pool {
             return None;
         };
         shared.used = now;
-        Some(shared.sender.clone())
+        Some(shared.clone())
     }
 
     /// Sets HTTP/2 up on a new connection, to be shared from now on.
     async fn share(&self, stream: Stream) -> hyper::Result<()> {
+        let refusal = stream.refusal();
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
@@ -231,7 +276,7 @@ impl Pool {
             }
         });
         let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Shared { sender, used: Instant::now() });
+        *place = Some(Shared { sender, used: Instant::now(), refusal });
         Ok(())
     }
 }
@@ -243,9 +288,26 @@ const HEAD_LIST_MAX: u32 = 256 << 10;
 struct Failed {
     error: TrySendError<Request<Outgoing>>,
     path: String,
+    http2: bool,
+    /// Why the backend ended the connection before it took anything, where it said so.
+    refusal: Refusal,
 }
 
 impl Failed {
+    /// Whether nobody has begun with the request: nothing of it was written, or an HTTP/2 server says so, who refused
+    /// the stream or went away before it.
+    fn is_untouched(&self) -> bool {
+        let error = self.error.error();
+        let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+        let said = |cause: &h2::Error| {
+            cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+        };
+        // What waits for its stream to be opened goes with the connection's task, and that is all that is heard of it: of
+        // the errors that the library lays at its user's door, a request over HTTP/2 can end in no other.
+        let unopened = self.http2 && error.is_user();
+        self.error.message().is_some() || unopened || cause.is_some_and(said)
+    }
+
     /// The error, and the request where nothing of it was written.
     fn parts(mut self) -> (hyper::Error, Option<Outbound>) {
         let unsent = self.error.take_message().map(|request| {
@@ -258,14 +320,6 @@ impl Failed {
     }
 }
 
-/// Whether an HTTP/2 server says that it has not begun with a request: it refused the stream, or went away before it.
-fn is_untouched(error: &hyper::Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
-    cause.is_some_and(|cause| {
-        cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
-    })
-}
-
 fn uri(base: &BaseUrl, path: &str) -> Option<Uri> {
     let parts = Uri::builder().scheme(base.scheme.clone()).authority(base.authority.clone());
     parts.path_and_query(path).build().ok()
@@ -273,7 +327,7 @@ fn uri(base: &BaseUrl, path: &str) -> Option<Uri> {
 
 /// The `host` of a backend: without the port that its scheme has anyway (RFC 9110 section 7.2).
 fn host(base: &BaseUrl) -> &str {
-    let own = if base.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
+    let own = if base.scheme == Scheme::HTTPS { 443 } else { 80 };
     match base.authority.port_u16() {
         Some(port) if port != own => base.authority.as_str(),
         _ => base.authority.host(),
