@@ -55,6 +55,8 @@ const SWEEP: Duration = Duration::from_secs(2);
 const FRESH_MAX: usize = 2;
 /// An HTTP/2 connection that is silent for so long while it carries calls is asked whether it still stands.
 const PING: Duration = Duration::from_secs(20);
+/// Bytes of one answer over HTTP/2 that may come ahead of what was taken.
+const STREAM_WINDOW: u32 = 256 << 10;
 
 /// A request to the backend of a pool.
 pub(super) struct Outbound {
@@ -267,6 +269,8 @@ impl Pool {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(connection_window(self.idle.most))
             .max_header_list_size(HEAD_LIST_MAX)
             .handshake::<_, Outgoing>(stream)
             .await?;
@@ -279,6 +283,13 @@ impl Pool {
         *place = Some(Shared { sender, used: Instant::now(), refusal });
         Ok(())
     }
+}
+
+/// Bytes of all answers over one HTTP/2 connection that may come ahead of what was taken: so many that callers who take
+/// nothing, each with a stream's worth held back, never leave the others without.
+fn connection_window(calls: usize) -> u32 {
+    const MOST: u32 = i32::MAX as u32; // RFC 9113 section 6.9.1
+    u32::try_from(calls).unwrap_or(MOST).saturating_mul(STREAM_WINDOW).min(MOST)
 }
 
 /// Bytes of the headers of an answer over HTTP/2.
@@ -448,6 +459,15 @@ async fn sweep(idle: Weak<Idle>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_has_room_for_every_call_that_may_be_stuck() {
+        assert_eq!(connection_window(1), STREAM_WINDOW);
+        assert_eq!(connection_window(256), 64 << 20);
+        for many in [8_192, 1 << 20, usize::MAX] {
+            assert_eq!(connection_window(many), 0x7fff_ffff);
+        }
+    }
 
     #[test]
     fn a_host_has_no_port_that_its_scheme_has_anyway() {

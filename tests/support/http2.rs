@@ -540,39 +540,72 @@ impl Wire {
     }
 }
 
-/// An upstream that answers `{}` to everything and keeps the head of the last request as HTTP/2 had it.
-pub struct HeadUpstream {
+/// An upstream that answers `{}` to everything, as far as the gateway grants it a window, and keeps the head of the last
+/// request as HTTP/2 had it. A request with `x-endless` gets an answer without end.
+pub struct PlainUpstream {
     pub address: SocketAddr,
     heads: Arc<Mutex<Option<http::request::Parts>>>,
+    sent: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
     _runtime: Runtime,
 }
 
-impl HeadUpstream {
+impl PlainUpstream {
     pub fn new(tls: &Arc<ServerConfig>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(tls));
         let heads = Arc::<Mutex<Option<http::request::Parts>>>::default();
-        let kept = Arc::clone(&heads);
+        let (sent, connections) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (kept, counted, accepted) = (Arc::clone(&heads), Arc::clone(&sent), Arc::clone(&connections));
+        let handle = runtime.handle().clone();
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::Relaxed);
                 let stream = acceptor.accept(stream).await.unwrap();
-                let mut connection = h2::server::handshake(stream).await.unwrap();
-                while let Some(Ok((request, mut respond))) = connection.accept().await {
-                    *kept.lock().unwrap() = Some(request.into_parts().0);
-                    let head =
-                        http::Response::builder().header("content-type", "application/json").header("x-back", "1");
-                    let mut body = respond.send_response(head.body(()).unwrap(), false).unwrap();
-                    body.send_data(Bytes::from_static(b"{}"), true).unwrap();
-                }
+                let (kept, counted, spawner) = (Arc::clone(&kept), Arc::clone(&counted), handle.clone());
+                handle.spawn(async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(Ok((request, respond))) = connection.accept().await {
+                        let head = request.into_parts().0;
+                        let endless = head.headers.contains_key("x-endless");
+                        *kept.lock().unwrap() = Some(head);
+                        spawner.spawn(answer(respond, endless, Arc::clone(&counted)));
+                    }
+                });
             }
         });
-        Self { address, heads, _runtime: runtime }
+        Self { address, heads, sent, connections, _runtime: runtime }
     }
 
     /// The head of the last request.
     pub fn head(&self) -> http::request::Parts {
         self.heads.lock().unwrap().clone().expect("no request came")
     }
+
+    /// Bytes of answers without end that the gateway has had room for.
+    pub fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+async fn answer(mut respond: h2::server::SendResponse<Bytes>, endless: bool, sent: Arc<AtomicUsize>) -> Option<()> {
+    let head = http::Response::builder().header("content-type", "application/json").header("x-back", "1");
+    let mut body = respond.send_response(head.body(()).unwrap(), false).ok()?;
+    if endless {
+        loop {
+            body.reserve_capacity(16 << 10);
+            let room = std::future::poll_fn(|context| body.poll_capacity(context)).await?.ok()?;
+            body.send_data(Bytes::from(vec![b'x'; room]), false).ok()?;
+            sent.fetch_add(room, Ordering::Relaxed);
+        }
+    }
+    body.reserve_capacity(2);
+    std::future::poll_fn(|context| body.poll_capacity(context)).await?.ok()?;
+    body.send_data(Bytes::from_static(b"{}"), true).ok()
 }
