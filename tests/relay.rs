@@ -5,6 +5,7 @@
 mod support;
 
 use serde_json::Value;
+use support::http2::Http2;
 use support::*;
 
 const MULTIPART: (&str, &str) = ("content-type", "multipart/form-data; boundary=x");
@@ -246,7 +247,7 @@ fn an_upload_that_grows_too_large_or_too_slow_is_cut_on_both_sides() {
         client.send(piece.as_bytes());
     }
     client.answer(false).assert_error(413, "invalid_request_error", "body_too_large");
-    eventually("the backend is let go", || upstream.call().is_closed());
+    eventually("the backend is let go", || upstream.calls().last().is_some_and(Call::is_closed));
     let mut slow = gateway.client();
     slow.ask(gateway.address, "POST", "/v1/files", &chunked, b"");
     slow.send(b"1\r\nx\r\n");
@@ -317,4 +318,27 @@ fn a_connection_serves_one_answer_after_another() {
         assert_eq!(whole["choices"][0]["message"]["content"], "Hi");
     }
     assert_eq!(upstream.connections(), 1, "the connection is kept");
+}
+
+/// A caller that saw nothing of an answer would ask for it once more, and pay for it once more.
+#[test]
+fn what_came_before_a_stream_broke_is_seen() {
+    let begun = Script::new().send(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n",
+    );
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).start();
+    let http2 = Http2::plain(&gateway);
+    for _ in 0..5 {
+        for script in [begun.clone().close(), begun.clone().send("nonsense\r\n").close()] {
+            upstream.next(script.clone());
+            let answer = gateway.chat(&request(r#""stream":true"#));
+            assert_eq!((answer.status(), answer.complete), (200, false), "{answer}");
+            assert_eq!(answer.text(), "data: 1\n\n", "{answer}");
+            upstream.next(script);
+            let answer = http2.chat(&request(r#""stream":true"#)).answer();
+            assert_eq!((answer.status(), answer.complete), (200, false), "{answer}");
+            assert_eq!(answer.text(), "data: 1\n\n", "{answer}");
+        }
+    }
 }

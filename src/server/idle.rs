@@ -19,11 +19,15 @@ use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
 use tokio::time::Instant;
+use tokio::time::Sleep;
 
 use crate::server::edge::EdgeFault;
 
 /// Answers over HTTP/2 that are noted before those that have gone are taken out: more than can be under way.
 const STREAMS_KEPT: usize = 512;
+
+/// How long what came before an answer broke off may take to go out over HTTP/2.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// What a connection is doing.
 #[derive(Debug)]
@@ -175,19 +179,34 @@ impl Drop for UnderWay {
 }
 
 /// An answer's body that keeps its exchange under way until it is out.
-pub struct Counted<B> {
+///
+/// Where it breaks off, what came before goes out first: the library drops what it has not written yet, and a caller
+/// that sees not even the head takes the call for one that was never made, and makes it again.
+pub struct Counted<B: Body> {
     body: B,
     exchange: UnderWay,
+    broken: Option<Broken<B::Error>>,
 }
 
-impl<B> Counted<B> {
+/// How a body broke off, to be told in a moment.
+struct Broken<E> {
+    error: E,
+    /// Over HTTP/1, the library writes what it has as soon as there is no more. Over HTTP/2 another task does, at its
+    /// own time.
+    moment: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B: Body> Counted<B> {
     /// `body`, counted.
     pub fn new(body: B, exchange: UnderWay) -> Self {
-        Self { body, exchange }
+        Self { body, exchange, broken: None }
     }
 }
 
-impl<B: Body + Unpin> Body for Counted<B> {
+impl<B: Body + Unpin> Body for Counted<B>
+where
+    B::Error: Unpin,
+{
     type Data = B::Data;
     type Error = B::Error;
 
@@ -195,7 +214,19 @@ impl<B: Body + Unpin> Body for Counted<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        if let Some(broken) = &mut self.broken {
+            if let Some(moment) = &mut broken.moment {
+                std::task::ready!(moment.as_mut().poll(context));
+            }
+            return Poll::Ready(self.broken.take().map(|broken| Err(broken.error)));
+        }
         let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Err(error))) = frame {
+            let moment = self.exchange.ready.is_some().then(|| Box::pin(tokio::time::sleep(MOMENT)));
+            self.broken = Some(Broken { error, moment });
+            context.waker().wake_by_ref(); // the clock is set when it is looked at next
+            return Poll::Pending;
+        }
         if let Some(ready) = &self.exchange.ready {
             let since = if frame.is_ready() { self.exchange.activity.now() + 1 } else { 0 };
             ready.store(since, Ordering::Relaxed);

@@ -46,6 +46,9 @@ const HTTP2_STREAM_WINDOW: u32 = 256 << 10;
 const HTTP2_WINDOW: u32 = 512 << 10;
 /// Bytes of one answer that wait for an HTTP/2 client to take them.
 const HTTP2_SEND_BUFFER: usize = 64 << 10;
+/// Bytes of a head beyond `limits.headers` that the library reads over HTTP/2, so that what is too large is told so: of
+/// one that goes further it may lose its place in the compression, and then all requests of the connection end.
+const HTTP2_HEAD_SPARE: usize = 64 << 10;
 /// Time for a head on the admin listener to arrive, and for a connection to it to lie idle.
 const ADMIN_HEAD: Duration = Duration::from_secs(30);
 /// Connections of the admin listener that may be open.
@@ -154,7 +157,7 @@ async fn accept_main<U: Upstream>(
         .initial_connection_window_size(HTTP2_WINDOW)
         .max_concurrent_streams(HTTP2_STREAMS)
         .max_send_buf_size(HTTP2_SEND_BUFFER)
-        .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
+        .max_header_list_size(u32::try_from(limits.headers.saturating_add(HTTP2_HEAD_SPARE)).unwrap_or(u32::MAX));
     let common = Arc::new(Common { server: Arc::clone(&server), http1: plain, either, tls, at_once: at_once.clone() });
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();

@@ -20,7 +20,6 @@ use crate::catalog::Catalog;
 use crate::dialect::table::BackendKind;
 use crate::stage::send::Call;
 use crate::stage::send::Phase;
-use crate::stage::send::UploadError;
 use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
@@ -30,6 +29,7 @@ use crate::upstream::connect::ConnectError;
 use crate::upstream::gathered::Gathered;
 use crate::upstream::outgoing::Elapsed;
 use crate::upstream::outgoing::Outgoing;
+use crate::upstream::outgoing::Progress;
 use crate::upstream::pool::CallError;
 use crate::upstream::pool::Outbound;
 use crate::upstream::pool::Pool;
@@ -87,25 +87,22 @@ impl Backends {
             }
             Ok(Err(CallError::Connect(ConnectError::Failed(source)))) => return Err(connect(source)),
             Ok(Err(CallError::Address)) => return Err(connect("the path makes no address".into())),
-            Ok(Err(CallError::Broken(error))) => return Err(broken(&backend, error)),
+            Ok(Err(CallError::Broken(error))) => return Err(broken(&backend, &progress, error)),
             Err(Elapsed) => return Err(stall(Phase::FirstByte, first_byte)),
         };
         let (head, body) = reply.into_parts();
-        let body: UpstreamBody = Box::pin(Timed { body: Gathered::new(body), idle: None, backend, _place: place });
+        let body: UpstreamBody =
+            Box::pin(Timed { body: Gathered::new(body), idle: None, backend, progress, _place: place });
         Ok(UpstreamReply { status: head.status, headers: head.headers, body })
     }
 }
 
 /// A call that broke: by the caller's own body, or by the backend.
-fn broken(backend: &Backend, error: hyper::Error) -> UpstreamError {
-    let mut source = std::error::Error::source(&error);
-    while let Some(inner) = source {
-        if let Some(upload) = inner.downcast_ref::<UploadError>() {
-            return UpstreamError::Upload(*upload);
-        }
-        source = inner.source();
+fn broken(backend: &Backend, progress: &Progress, error: hyper::Error) -> UpstreamError {
+    match progress.failed() {
+        Some(upload) => UpstreamError::Upload(upload),
+        None => UpstreamError::Broken { backend: backend.name.clone(), source: error.into() },
     }
-    UpstreamError::Broken { backend: backend.name.clone(), source: error.into() }
 }
 
 impl Upstream for Backends {
@@ -123,6 +120,7 @@ struct Timed {
     /// The clock of the pause under way. Made when the body first pauses: most answers never do.
     idle: Option<Idle>,
     backend: Arc<Backend>,
+    progress: Arc<Progress>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -162,7 +160,7 @@ impl Body for Timed {
                 if let Some(idle) = &mut this.idle {
                     idle.since = Some(Instant::now());
                 }
-                Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&this.backend, error))))
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&this.backend, &this.progress, error))))
             }
             Poll::Pending if this.is_late(context) => {
                 let after = this.backend.timeouts.idle;

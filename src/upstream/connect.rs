@@ -11,19 +11,16 @@ use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::Connection as _;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::catalog::Backend;
 use crate::catalog::Proxy;
 use crate::tls;
 use crate::upstream::client::PoolError;
+use crate::upstream::stream::Stream;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A connection, with TLS or without.
-pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// A new connection, and what is spoken on it.
 pub(super) struct Connected {
@@ -96,17 +93,24 @@ impl Connector {
         }
     }
 
-    /// Makes a connection: name, TCP, proxy and TLS together within the backend's `timeouts.connect`.
-    pub(super) async fn connect(&self) -> Result<Connected, ConnectError> {
+    /// The backend's `timeouts.connect`.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Makes a connection: name, TCP, proxy and TLS together by this time.
+    pub(super) async fn connect(&self, until: Instant) -> Result<Connected, ConnectError> {
         let connecting = async {
             match &self.way {
-                Way::Plain { tcp, first, .. } => called(tcp, first).await.map(Stream::Http),
+                Way::Plain { tcp, first, .. } => called(tcp, first).await.map(MaybeHttpsStream::Http),
                 Way::Secure(connector) => called(connector, &self.to).await,
                 Way::Tunnel(connector) => called(connector, &self.to).await,
             }
         };
-        match tokio::time::timeout(self.patience, connecting).await {
-            Ok(Ok(stream)) => Ok(Connected { http2: stream.connected().is_negotiated_h2(), stream }),
+        match tokio::time::timeout_at(until, connecting).await {
+            Ok(Ok(stream)) => {
+                Ok(Connected { http2: stream.connected().is_negotiated_h2(), stream: Stream::new(stream) })
+            }
             Ok(Err(error)) => Err(ConnectError::Failed(error)),
             Err(_) => Err(ConnectError::Late),
         }

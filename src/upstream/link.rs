@@ -22,9 +22,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1;
 
-use crate::upstream::connect::Stream;
 use crate::upstream::outgoing::Outgoing;
 use crate::upstream::pool::Idle;
+use crate::upstream::stream::Refusal;
+use crate::upstream::stream::Stream;
 
 /// Bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 256 << 10;
@@ -34,14 +35,21 @@ pub(super) struct Link {
     sender: http1::SendRequest<Outgoing>,
     /// None once it has ended: what still waits in it learns of that when it goes.
     connection: Option<Box<http1::Connection<Stream, Outgoing>>>,
+    refusal: Refusal,
 }
 
 impl Link {
     /// Sets HTTP/1 up on a connection; nothing is sent yet.
     pub(super) async fn new(stream: Stream) -> hyper::Result<Self> {
+        let refusal = stream.refusal();
         let (sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake::<_, Outgoing>(stream).await?;
-        Ok(Self { sender, connection: Some(Box::new(connection)) })
+        Ok(Self { sender, connection: Some(Box::new(connection)), refusal })
+    }
+
+    /// Where a refusal is noted, should there be one.
+    pub(super) fn refusal(&self) -> Refusal {
+        self.refusal.clone()
     }
 
     fn drive(&mut self, context: &mut Context<'_>) {

@@ -8,3 +8,4 @@ pub mod outgoing;
 mod pool;
 pub mod sample;
 pub mod scripted;
+mod stream;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::task::Context;
@@ -40,6 +41,8 @@ pub(super) struct Progress {
     begun: Instant,
     /// Milliseconds after `begun`; none yet is `u64::MAX`.
     handed: AtomicU64,
+    /// Why the caller's body came to no end. HTTP/2 tells the backend so, and nobody here.
+    failed: OnceLock<UploadError>,
 }
 
 /// The time was up.
@@ -47,12 +50,17 @@ pub(super) struct Elapsed;
 
 impl Progress {
     fn new() -> Self {
-        Self { begun: Instant::now(), handed: AtomicU64::new(u64::MAX) }
+        Self { begun: Instant::now(), handed: AtomicU64::new(u64::MAX), failed: OnceLock::new() }
     }
 
     /// The last piece is handed over.
     fn whole(&self) {
         self.handed.store(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1), Ordering::Relaxed);
+    }
+
+    /// Why the caller's body failed, if it did.
+    pub(super) fn failed(&self) -> Option<UploadError> {
+        self.failed.get().copied()
     }
 
     /// Waits for `future` until `patience` has passed since the last piece was handed over. Until then only
@@ -136,6 +144,9 @@ impl Body for Outgoing {
             }
             What::Upload(upload) => {
                 let frame = std::task::ready!(upload.as_mut().poll_frame(context));
+                if let Some(Err(error)) = &frame {
+                    let _ = this.progress.failed.set(*error); // the first is the one that counts
+                }
                 if frame.is_none() || upload.is_end_stream() {
                     this.progress.whole();
                 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
@@ -16,9 +18,11 @@ use http::HeaderValue;
 use http::Method;
 use http::Request;
 use http::Response;
+use http::StatusCode;
 use http::Uri;
 use http::Version;
 use http::header;
+use http::uri::Scheme;
 use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
@@ -37,10 +41,11 @@ use crate::catalog::BaseUrl;
 use crate::upstream::client::PoolError;
 use crate::upstream::connect::ConnectError;
 use crate::upstream::connect::Connector;
-use crate::upstream::connect::Stream;
 use crate::upstream::link::Link;
 use crate::upstream::link::LinkBody;
 use crate::upstream::outgoing::Outgoing;
+use crate::upstream::stream::Refusal;
+use crate::upstream::stream::Stream;
 
 /// Idle connections are dropped before a server's own keep-alive ends them (15 s and more are usual).
 const POOL_IDLE: Duration = Duration::from_secs(14);
@@ -50,6 +55,8 @@ const SWEEP: Duration = Duration::from_secs(2);
 const FRESH_MAX: usize = 2;
 /// An HTTP/2 connection that is silent for so long while it carries calls is asked whether it still stands.
 const PING: Duration = Duration::from_secs(20);
+/// Bytes of one answer over HTTP/2 that may come ahead of what was taken.
+const STREAM_WINDOW: u32 = 256 << 10;
 
 /// A request to the backend of a pool.
 pub(super) struct Outbound {
@@ -79,6 +86,10 @@ pub(super) struct Pool {
     host: HeaderValue,
     idle: Arc<Idle>,
     shared: Mutex<Option<Shared>>,
+    /// The backend speaks HTTP/1, as far as is known: each call has a connection of its own.
+    alone: AtomicBool,
+    /// Whose turn it is to connect, where that may serve others, too.
+    turn: tokio::sync::Mutex<()>,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -88,6 +99,7 @@ pub(super) struct Pool {
 struct Shared {
     sender: http2::SendRequest<Outgoing>,
     used: Instant,
+    refusal: Refusal,
 }
 
 impl Pool {
@@ -102,6 +114,8 @@ impl Pool {
             host,
             idle: Arc::new(Idle::new(backend.concurrency, tasks.clone())),
             shared: Mutex::new(None),
+            alone: AtomicBool::new(base.scheme != Scheme::HTTPS), // HTTP/2 is agreed on in the handshake
+            turn: tokio::sync::Mutex::new(()),
             places: Arc::new(Semaphore::new(backend.concurrency)),
             tasks,
         })
@@ -113,51 +127,80 @@ impl Pool {
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
-    /// Sends a request and waits for the head of the answer. It is sent again, on another connection, only where
-    /// nothing of it was written, or where an HTTP/2 server says that it has not begun with it (RFC 9113 section 8.7).
+    /// Sends a request and waits for the head of the answer. It is sent again only where nothing of it was written, or,
+    /// once, where an HTTP/2 server says that it has not begun with it (RFC 9113 section 8.7).
     pub(super) async fn send(&self, outbound: Outbound) -> Result<Response<ReplyBody>, CallError> {
         let mut outbound = outbound;
-        let mut fresh = 0;
+        let (mut fresh, mut resent) = (0, false);
         loop {
-            let sent = match self.shared() {
-                Some(sender) => Box::pin(self.over_shared(sender, outbound)).await?,
-                None => match self.idle.take() {
+            // In boxes: what is rare, and large.
+            let sent = if let Some(shared) = self.shared() {
+                Box::pin(self.over_shared(shared, outbound)).await?
+            } else if let Some(link) = self.idle.take() {
+                self.over_link(link, outbound).await?
+            } else {
+                fresh += 1;
+                if fresh > FRESH_MAX {
+                    return Err(CallError::Connect(ConnectError::Failed("the backend ends each connection".into())));
+                }
+                match Box::pin(self.open()).await? {
                     Some(link) => self.over_link(link, outbound).await?,
-                    None => {
-                        fresh += 1;
-                        match Box::pin(self.connect(fresh)).await? {
-                            Some(link) => self.over_link(link, outbound).await?,
-                            None => continue, // it is shared
-                        }
-                    }
-                },
+                    None => continue, // it is shared
+                }
             };
-            match sent {
+            let mut failed = match sent {
                 Ok(response) => return Ok(response),
-                Err(Failed { again: Some(again), .. }) if fresh < FRESH_MAX => outbound = *again,
-                Err(Failed { error, .. }) => return Err(CallError::Broken(error)),
+                Err(failed) => failed,
+            };
+            if let Some(refused) = failed.refusal.get() {
+                return Err(CallError::Connect(ConnectError::Failed(refused.into())));
             }
+            let untouched = failed.is_untouched();
+            if failed.http2 && !failed.is_refused() {
+                self.forget(&failed.refusal); // it may not know yet that it has ended
+            }
+            let spare = failed.spare.take().map(|spare| *spare).filter(|_| untouched && !resent);
+            let (error, unsent) = failed.parts();
+            resent |= unsent.is_none();
+            outbound = match unsent.or(spare).filter(|_| fresh < FRESH_MAX) {
+                Some(again) => again,
+                // Nobody has begun with it, so the next target may be asked.
+                None if untouched => return Err(CallError::Connect(ConnectError::Failed(error.into()))),
+                None => return Err(CallError::Broken(error)),
+            };
         }
     }
 
-    /// A new connection; none where it is one that calls share.
-    async fn connect(&self, fresh: usize) -> Result<Option<Link>, CallError> {
-        let connected = self.connector.connect().await.map_err(CallError::Connect)?;
-        if !connected.http2 {
-            return Link::new(connected.stream).await.map(Some).map_err(CallError::Broken);
+    /// Makes a connection: one that is the caller's alone, or none where it speaks HTTP/2 and is shared from now on.
+    /// Until the backend is known to speak HTTP/1, one call connects and the others wait for what it finds.
+    async fn open(&self) -> Result<Option<Link>, CallError> {
+        let until = Instant::now() + self.connector.patience();
+        let late = |_| CallError::Connect(ConnectError::Late);
+        let mut turn = None;
+        if !self.alone.load(Ordering::Relaxed) {
+            turn = Some(tokio::time::timeout_at(until, self.turn.lock()).await.map_err(late)?);
+            if self.shared().is_some() {
+                return Ok(None);
+            }
+            if self.alone.load(Ordering::Relaxed) {
+                turn = None;
+            }
         }
-        if fresh > FRESH_MAX {
-            return Err(CallError::Connect(ConnectError::Failed("the backend ends each connection".into())));
+        let connected = self.connector.connect(until).await.map_err(CallError::Connect)?;
+        self.alone.store(!connected.http2, Ordering::Relaxed);
+        if connected.http2 {
+            self.share(connected.stream).await.map_err(CallError::Broken)?;
+            return Ok(None);
         }
-        self.share(connected.stream).await.map_err(CallError::Broken)?;
-        Ok(None)
+        drop(turn);
+        Link::new(connected.stream).await.map(Some).map_err(CallError::Broken)
     }
 
     async fn over_link(
         &self,
         link: Link,
         outbound: Outbound,
-    ) -> Result<Result<Response<ReplyBody>, Failed>, CallError> {
+    ) -> Result<Result<Response<ReplyBody>, Box<Failed>>, CallError> {
         let path = outbound.path;
         let mut request = Request::new(outbound.body);
         let (read, credentials) = self.connector.is_read();
@@ -170,24 +213,29 @@ impl Pool {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, credentials.clone());
         }
         request.headers_mut().insert(header::HOST, self.host.clone());
+        let refusal = link.refusal();
         Ok(match link.exchange(request).await {
+            // It is the proxy that says so, and the backend has heard of nothing.
+            Ok((response, _)) if read && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                let reason = "the proxy does not take the gateway's credentials, or wants some (407)";
+                return Err(CallError::Connect(ConnectError::Failed(reason.into())));
+            }
             Ok((response, link)) => {
                 Ok(response.map(|incoming| ReplyBody::Link(LinkBody::new(incoming, link, Arc::clone(&self.idle)))))
             }
-            Err(error) => Err(Failed::new(error, path, None)),
+            Err(error) => Err(Box::new(Failed { error, path, http2: false, refusal, spare: None })),
         })
     }
 
     async fn over_shared(
         &self,
-        mut sender: http2::SendRequest<Outgoing>,
+        shared: Shared,
         outbound: Outbound,
-    ) -> Result<Result<Response<ReplyBody>, Failed>, CallError> {
-        let spare = outbound.body.again().map(|body| Outbound {
-            method: outbound.method.clone(),
-            path: outbound.path.clone(),
-            headers: outbound.headers.clone(),
-            body,
+    ) -> Result<Result<Response<ReplyBody>, Box<Failed>>, CallError> {
+        let Shared { mut sender, refusal, .. } = shared;
+        let spare = outbound.body.again().map(|body| {
+            let (method, path) = (outbound.method.clone(), outbound.path.clone());
+            Box::new(Outbound { method, path, headers: outbound.headers.clone(), body })
         });
         let path = outbound.path;
         let mut request = Request::new(outbound.body);
@@ -197,12 +245,12 @@ impl Pool {
         *request.headers_mut() = outbound.headers;
         Ok(match sender.try_send_request(request).await {
             Ok(response) => Ok(response.map(ReplyBody::Shared)),
-            Err(error) => Err(Failed::new(error, path, spare)),
+            Err(error) => Err(Box::new(Failed { error, path, http2: true, refusal, spare })),
         })
     }
 
     /// The shared connection, if there is one that stands and is not about to be closed by the other side.
-    fn shared(&self) -> Option<http2::SendRequest<Outgoing>> {
+    fn shared(&self) -> Option<Shared> {
         let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let stands = |shared: &Shared| !shared.sender.is_closed() && now.duration_since(shared.used) < POOL_IDLE;
@@ -211,14 +259,23 @@ impl Pool {
             return None;
         };
         shared.used = now;
-        Some(shared.sender.clone())
+        Some(shared.clone())
+    }
+
+    /// Shares a connection no longer, be it the one that is shared.
+    fn forget(&self, of: &Refusal) {
+        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        place.take_if(|shared| shared.refusal.is_of(of));
     }
 
     /// Sets HTTP/2 up on a new connection, to be shared from now on.
     async fn share(&self, stream: Stream) -> hyper::Result<()> {
+        let refusal = stream.refusal();
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(connection_window(self.idle.most))
             .max_header_list_size(HEAD_LIST_MAX)
             .handshake::<_, Outgoing>(stream)
             .await?;
@@ -228,45 +285,63 @@ impl Pool {
             }
         });
         let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Shared { sender, used: Instant::now() });
+        *place = Some(Shared { sender, used: Instant::now(), refusal });
         Ok(())
     }
+}
+
+/// Bytes of all answers over one HTTP/2 connection that may come ahead of what was taken: so many that callers who take
+/// nothing, each with a stream's worth held back, never leave the others without.
+fn connection_window(calls: usize) -> u32 {
+    const MOST: u32 = i32::MAX as u32; // RFC 9113 section 6.9.1
+    u32::try_from(calls).unwrap_or(MOST).saturating_mul(STREAM_WINDOW).min(MOST)
 }
 
 /// Bytes of the headers of an answer over HTTP/2.
 const HEAD_LIST_MAX: u32 = 256 << 10;
 
-/// A request that failed.
+/// A request that failed, perhaps before anything was written.
 struct Failed {
-    error: hyper::Error,
-    /// The request, where it may be sent again.
-    again: Option<Box<Outbound>>,
+    error: TrySendError<Request<Outgoing>>,
+    path: String,
+    http2: bool,
+    /// Why the backend ended the connection before it took anything, where it said so.
+    refusal: Refusal,
+    /// The same request once more, where it can be had again.
+    spare: Option<Box<Outbound>>,
 }
 
 impl Failed {
-    /// What failed, with the request where nothing of it was written, or `spare` where the backend has not begun.
-    fn new(mut error: TrySendError<Request<Outgoing>>, path: String, spare: Option<Outbound>) -> Self {
-        let unsent = error.take_message();
-        let error = error.into_error();
-        let again = match unsent {
-            Some(request) => {
-                let (head, body) = request.into_parts();
-                let mut headers = head.headers;
-                headers.remove(header::HOST);
-                Some(Outbound { method: head.method, path, headers, body })
-            }
-            None => spare.filter(|_| is_untouched(&error)),
+    /// Whether nobody has begun with the request: nothing of it was written, or an HTTP/2 server says so, who refused
+    /// the stream or went away before it.
+    fn is_untouched(&self) -> bool {
+        let error = self.error.error();
+        let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+        let said = |cause: &h2::Error| {
+            cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
         };
-        Self { error, again: again.map(Box::new) }
+        // What waits for its stream to be opened goes with the connection's task, and that is all that is heard of it: of
+        // the errors that the library lays at its user's door, a request over HTTP/2 can end in no other.
+        let unopened = self.http2 && error.is_user();
+        self.error.message().is_some() || unopened || cause.is_some_and(said)
     }
-}
 
-/// Whether an HTTP/2 server says that it has not begun with a request: it refused the stream, or went away before it.
-fn is_untouched(error: &hyper::Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
-    cause.is_some_and(|cause| {
-        cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
-    })
+    /// Whether an HTTP/2 server refused this request alone, and not all that come after it.
+    fn is_refused(&self) -> bool {
+        let cause = std::error::Error::source(self.error.error()).and_then(|source| source.downcast_ref::<h2::Error>());
+        cause.is_some_and(|cause| cause.is_reset())
+    }
+
+    /// The error, and the request where nothing of it was written.
+    fn parts(mut self) -> (hyper::Error, Option<Outbound>) {
+        let unsent = self.error.take_message().map(|request| {
+            let (head, body) = request.into_parts();
+            let mut headers = head.headers;
+            headers.remove(header::HOST);
+            Outbound { method: head.method, path: self.path, headers, body }
+        });
+        (self.error.into_error(), unsent)
+    }
 }
 
 fn uri(base: &BaseUrl, path: &str) -> Option<Uri> {
@@ -276,7 +351,7 @@ fn uri(base: &BaseUrl, path: &str) -> Option<Uri> {
 
 /// The `host` of a backend: without the port that its scheme has anyway (RFC 9110 section 7.2).
 fn host(base: &BaseUrl) -> &str {
-    let own = if base.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
+    let own = if base.scheme == Scheme::HTTPS { 443 } else { 80 };
     match base.authority.port_u16() {
         Some(port) if port != own => base.authority.as_str(),
         _ => base.authority.host(),
@@ -397,6 +472,15 @@ async fn sweep(idle: Weak<Idle>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_has_room_for_every_call_that_may_be_stuck() {
+        assert_eq!(connection_window(1), STREAM_WINDOW);
+        assert_eq!(connection_window(256), 64 << 20);
+        for many in [8_192, 1 << 20, usize::MAX] {
+            assert_eq!(connection_window(many), 0x7fff_ffff);
+        }
+    }
 
     #[test]
     fn a_host_has_no_port_that_its_scheme_has_anyway() {

@@ -5,6 +5,10 @@
 #![allow(dead_code, unreachable_pub)] // every test file uses a part of it
 #![allow(clippy::print_stderr)]
 
+pub mod http2;
+pub mod proxy;
+pub mod secure;
+
 use std::collections::VecDeque;
 use std::io::BufRead as _;
 use std::io::BufReader;
@@ -29,6 +33,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
+use rustls::ClientConnection;
+use rustls::ServerConfig;
+use rustls::ServerConnection;
+use rustls::StreamOwned;
 use serde_json::Value;
 
 /// How long anything that must happen may take.
@@ -141,6 +149,7 @@ pub struct Setup {
     backends: Vec<String>,
     models: Vec<String>,
     rest: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -153,6 +162,7 @@ impl Setup {
             backends: Vec::new(),
             models: Vec::new(),
             rest: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -162,9 +172,20 @@ impl Setup {
     }
 
     /// Adds a backend; `more` is further members as YAML: `, api_key: x`.
-    pub fn backend(mut self, name: &str, kind: &str, at: SocketAddr, more: &str) -> Self {
+    pub fn backend(self, name: &str, kind: &str, at: SocketAddr, more: &str) -> Self {
+        self.backend_at(name, kind, &format!("http://{at}"), more)
+    }
+
+    /// Adds a backend by its URL.
+    pub fn backend_at(mut self, name: &str, kind: &str, url: &str, more: &str) -> Self {
         self.names.push(name.into());
-        self.backends.push(format!("  {name}: {{kind: {kind}, base_url: \"http://{at}\"{more}}}"));
+        self.backends.push(format!("  {name}: {{kind: {kind}, base_url: \"{url}\"{more}}}"));
+        self
+    }
+
+    /// Sets a variable of the gateway's environment, which is empty otherwise.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
         self
     }
 
@@ -221,12 +242,14 @@ impl Setup {
     /// Writes the file and starts the gateway on it.
     #[track_caller]
     pub fn start(self) -> Gateway {
-        Gateway::start(&self.yaml())
+        Gateway::start_in(&self.environment, &self.yaml())
     }
 }
 
 /// A running gateway. Dropped, it is killed; where the test fails, its log is printed.
 pub struct Gateway {
+    /// What the gateway says that its main listener speaks.
+    pub scheme: String,
     pub address: SocketAddr,
     pub admin: SocketAddr,
     pub folder: tempfile::TempDir,
@@ -239,12 +262,19 @@ impl Gateway {
     /// Starts the gateway on a file that says this.
     #[track_caller]
     pub fn start(yaml: &str) -> Self {
+        Self::start_in(&[], yaml)
+    }
+
+    /// The same, in an environment of these variables.
+    #[track_caller]
+    pub fn start_in(environment: &[(String, String)], yaml: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("portcullis.yaml");
         std::fs::write(&file, yaml).unwrap();
         let mut child = portcullis()
             .args(["serve", "--config"])
             .arg(&file)
+            .envs(environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -262,16 +292,24 @@ impl Gateway {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut at = |what: &str| {
             let line = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with(what));
-            line.and_then(|line| line.rsplit_once("http://")?.1.parse().ok())
+            line.and_then(|line| {
+                let (scheme, address) = line.rsplit_once(' ')?.1.split_once("://")?;
+                Some((scheme.to_owned(), address.parse().ok()?))
+            })
         };
-        let (address, admin) = (at("listening on"), at("admin on"));
+        let (main, admin) = (at("listening on"), at("admin on"));
         readers.push(std::thread::spawn(move || lines.for_each(drop)));
-        let (Some(address), Some(admin)) = (address, admin) else {
+        let (Some((scheme, address)), Some((_, admin))) = (main, admin) else {
             let _ = child.wait();
             readers.into_iter().for_each(|reader| reader.join().unwrap());
             panic!("the gateway did not start:\n{}\n{yaml}", text(&log.lock().unwrap()));
         };
-        Self { address, admin, folder, child, log, readers }
+        Self { scheme, address, admin, folder, child, log, readers }
+    }
+
+    /// Files and sockets that the process has open.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     pub fn client(&self) -> Client {
@@ -510,18 +548,74 @@ pub fn events(stream: &str) -> Vec<String> {
     data.map(|block| block.strip_prefix("data: ").unwrap_or_else(|| panic!("no event: {block:?}")).to_owned()).collect()
 }
 
+/// A connection, with TLS or without. With it, it ends with the word that it does.
+enum Socket {
+    Tcp(TcpStream),
+    Client(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Server(Box<StreamOwned<ServerConnection, TcpStream>>),
+}
+
+impl Socket {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Client(stream) => &stream.sock,
+            Self::Server(stream) => &stream.sock,
+        }
+    }
+}
+
+impl std::io::Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Client(stream) => stream.read(buffer),
+            Self::Server(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl std::io::Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Client(stream) => stream.write(bytes),
+            Self::Server(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            Self::Client(stream) => stream.flush(),
+            Self::Server(stream) => stream.flush(),
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        match self {
+            Self::Tcp(_) => return,
+            Self::Client(stream) => stream.conn.send_close_notify(),
+            Self::Server(stream) => stream.conn.send_close_notify(),
+        }
+        let _ = self.flush();
+    }
+}
+
 /// One side of a connection, and what was read of it and not yet used.
 struct Wire {
-    stream: TcpStream,
+    stream: Socket,
     read: Vec<u8>,
     stop: Arc<AtomicBool>,
 }
 
 impl Wire {
-    fn new(stream: TcpStream, stop: Arc<AtomicBool>) -> Self {
-        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
+    fn new(stream: Socket, stop: Arc<AtomicBool>) -> Self {
+        stream.tcp().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        stream.tcp().set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.tcp().set_nodelay(true).unwrap();
         Self { stream, read: Vec::new(), stop }
     }
 
@@ -616,7 +710,7 @@ impl Client {
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        Self { wire: Wire::new(stream, Arc::default()) }
+        Self { wire: Wire::new(Socket::Tcp(stream), Arc::default()) }
     }
 
     /// Sends bytes as they are. A gateway that has hung up already is met when the answer is read.
@@ -673,6 +767,11 @@ impl Client {
         self.wire.chunk()
     }
 
+    /// The next bytes, exactly so many; none where the connection ends before.
+    pub fn exactly(&mut self, length: usize) -> Option<Vec<u8>> {
+        self.wire.exactly(length)
+    }
+
     /// All bytes that come until the other side closes.
     pub fn raw(&mut self) -> Vec<u8> {
         while self.wire.more(PATIENCE) {}
@@ -693,7 +792,7 @@ impl Client {
 
     /// Whether the other side has closed the connection.
     pub fn is_closed(&self) -> bool {
-        match self.wire.stream.peek(&mut [0]) {
+        match self.wire.stream.tcp().peek(&mut [0]) {
             Ok(length) => length == 0,
             Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
         }
@@ -710,6 +809,10 @@ impl Gate {
     pub fn open(&self) {
         *self.0.0.lock().unwrap() = true;
         self.0.1.notify_all();
+    }
+
+    pub fn is_open(&self) -> bool {
+        *self.0.0.lock().unwrap()
     }
 
     fn pass(&self, stop: &AtomicBool) {
@@ -876,12 +979,23 @@ struct Shared {
     otherwise: Mutex<Script>,
     calls: Mutex<Vec<Call>>,
     connections: AtomicUsize,
+    open: AtomicUsize,
+    tls: Option<Arc<ServerConfig>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Upstream {
     /// A server that does this with every request, unless [`Self::next`] says otherwise.
     pub fn that(script: Script) -> Self {
+        Self::over(None, script)
+    }
+
+    /// The same with TLS.
+    pub fn secured(tls: &Arc<ServerConfig>, script: Script) -> Self {
+        Self::over(Some(Arc::clone(tls)), script)
+    }
+
+    fn over(tls: Option<Arc<ServerConfig>>, script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -889,6 +1003,8 @@ impl Upstream {
             otherwise: Mutex::new(script),
             calls: Mutex::default(),
             connections: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            tls,
             stop: Arc::default(),
         });
         let served = Arc::clone(&shared);
@@ -925,6 +1041,11 @@ impl Upstream {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
+    /// Of those, how many are open on this side.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::Relaxed)
+    }
+
     pub fn count(&self) -> usize {
         self.shared.calls.lock().unwrap().len()
     }
@@ -959,13 +1080,24 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let (Ok(stream), shared) = (stream, Arc::clone(shared)) else { continue };
         shared.connections.fetch_add(1, Ordering::Relaxed);
-        connections.push(std::thread::spawn(move || serve(stream, &shared)));
+        shared.open.fetch_add(1, Ordering::Relaxed);
+        connections.push(std::thread::spawn(move || {
+            serve(stream, &shared);
+            shared.open.fetch_sub(1, Ordering::Relaxed);
+        }));
     }
     connections.into_iter().for_each(|connection| drop(connection.join()));
 }
 
 /// Serves one connection until its end.
 fn serve(stream: TcpStream, shared: &Shared) {
+    let stream = match &shared.tls {
+        None => Socket::Tcp(stream),
+        Some(tls) => {
+            let session = ServerConnection::new(Arc::clone(tls)).unwrap();
+            Socket::Server(Box::new(StreamOwned::new(session, stream)))
+        }
+    };
     let mut wire = Wire::new(stream, Arc::clone(&shared.stop));
     let mut last: Option<Arc<AtomicBool>> = None;
     while let Some(head) = wire.through(b"\r\n\r\n", Duration::from_secs(60)) {
@@ -1010,7 +1142,7 @@ fn perform(wire: &mut Wire, head: &Head, script: &Script) -> bool {
             }
             Step::Close => return false,
             Step::Reset => {
-                reset(&wire.stream);
+                reset(wire.stream.tcp());
                 return false;
             }
         }
