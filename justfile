@@ -30,8 +30,8 @@ real *ARGS:
     cargo build --release --locked
     tests/real/run.py {{ ARGS }}
 
-# side by side with nginx and whatever else is installed (see bench/README.md)
-bench *ARGS="--peers direct,nginx,portcullis --cells c16,schema-c16":
+# side by side with nginx, haproxy and whatever else is named (see bench/README.md)
+bench *ARGS="--peers direct,nginx,haproxy,portcullis":
     cargo build --release --locked
     cargo build --release --locked --manifest-path bench/mock-upstream/Cargo.toml
     python3 bench/run.py {{ ARGS }}

@@ -79,6 +79,7 @@ def tool(variable: str, default: Path | str) -> str:
 
 
 NGINX = """
+user root;
 worker_processes 1;
 daemon off;
 pid {dir}/nginx.pid;

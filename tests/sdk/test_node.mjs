@@ -352,3 +352,20 @@ test("unchecked: text passes, and streams as it comes", async () => {
   assert.equal(texts.join(""), SCRIPT.text.text);
   assert.ok(texts.length > 3);
 });
+
+test("open paths: embeddings, and a file that comes back as it went", async () => {
+  const { client } = newClient();
+  const got = await client.embeddings.create({ model: "embedder", input: "Ada", encoding_format: "float" });
+  assert.deepEqual(got.data[0].embedding, [0.5, -1]);
+  const held = Buffer.alloc(3 << 20, "Ada Lovelace\0");
+  const file = await client.files.create({ file: await OpenAI.toFile(held, "f.bin"), purpose: "batch" });
+  const content = await client.files.content(file.id);
+  assert.ok(held.equals(Buffer.from(await content.arrayBuffer())));
+  assert.equal((await client.files.delete(file.id)).deleted, true);
+});
+
+test("open paths: what is not judged is not served", async () => {
+  const { client } = newClient();
+  const error = await raised(OpenAI.InternalServerError, () => client.responses.create({ model: "m", input: "Ada" }));
+  assert.deepEqual([error.status, error.code], [501, "not_supported"]);
+});

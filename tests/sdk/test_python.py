@@ -557,6 +557,31 @@ class Unchecked(Case):
         self.assertGreater(len(texts), 3, "streamed as it comes")
 
 
+class Open(Case):
+    """Paths that no contract guards."""
+
+    def test_embeddings(self):
+        got = self.client.embeddings.create(model="embedder", input="Ada")
+        self.assertEqual((got.data[0].embedding, got.model), ([0.5, -1.0], "embedder"))
+
+    def test_a_file_comes_back_as_it_went(self):
+        held = os.urandom(5 << 20)
+        file = self.client.files.create(file=("f.bin", held), purpose="batch")
+        self.assertEqual(file.bytes, len(held))
+        self.assertEqual(self.client.files.content(file.id).read(), held)
+        self.assertTrue(self.client.files.delete(file.id).deleted)
+
+    def test_what_is_not_there_is_the_sdks_own_error(self):
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.files.retrieve("file-none")
+        self.assertEqual(caught.exception.body["message"], "no such path")
+
+    def test_what_is_not_judged_is_not_served(self):
+        with self.assertRaises(openai.APIStatusError) as caught:
+            self.client.responses.create(model="m", input="Ada")
+        self.assertEqual((caught.exception.status_code, caught.exception.code), (501, "not_supported"))
+
+
 class Async(Case):
     def test_many_at_once(self):
         async def run():

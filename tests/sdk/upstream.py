@@ -77,6 +77,7 @@ ENDLESS_S = 20.0
 
 calls: dict[str, dict[str, int]] = {}
 last: dict[str, dict] = {}
+files: dict[str, bytes] = {}
 lock = threading.Lock()
 
 
@@ -159,11 +160,43 @@ class Handler(BaseHTTPRequestHandler):
         elif url.path == "/last":
             with lock:
                 self.send_json(200, last.get(urllib.parse.parse_qs(url.query)["model"][0]))
+        elif url.path.endswith("/content") and (held := files.get(url.path.split("/")[-2])) is not None:
+            self.send(200, held, "application/octet-stream")
         else:
             self.send_json(404, {"error": {"message": "no such path", "type": "invalid_request_error", "param": None, "code": None}})
 
+    def body(self) -> bytes:
+        if self.headers.get("transfer-encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        whole = b""
+        while size := int(self.rfile.readline(), 16):
+            whole += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return whole
+
+    def do_DELETE(self):
+        found = files.pop(self.path.split("/")[-1], None) is not None
+        self.send_json(200 if found else 404, {"id": self.path.split("/")[-1], "object": "file", "deleted": found})
+
+    def open_path(self, path: str, body: bytes) -> None:
+        """Paths that no contract guards: embeddings, and files, which are kept as they came."""
+        if path == "/v1/embeddings":
+            request = json.loads(body)
+            data = [{"object": "embedding", "index": 0, "embedding": [0.5, -1.0]}]
+            return self.send_json(200, {"object": "list", "data": data, "model": request["model"], "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+        boundary = b"--" + self.headers["content-type"].split("boundary=")[1].strip('"').encode()
+        parts = [part.split(b"\r\n\r\n", 1) for part in body.split(boundary)[1:-1]]
+        held = next(content[:-2] for head, content in parts if b"filename=" in head)
+        name = f"file-{len(files)}"
+        files[name] = held
+        self.send_json(200, {"id": name, "object": "file", "bytes": len(held), "created_at": 1, "filename": "f", "purpose": "batch", "status": "processed"})
+
     def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = self.body()
+        path = urllib.parse.urlsplit(self.path).path
+        if path != "/v1/chat/completions":
+            return self.open_path(path, body)
         request = json.loads(body)
         model = request["model"]
         behaviour = model.split("--")[0]
