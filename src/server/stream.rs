@@ -13,8 +13,8 @@ use http_body::SizeHint;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
+use crate::exchange::attempt;
 use crate::exchange::sifted::Sifted;
-use crate::record::Outcome;
 use crate::server::entry::Entry;
 use crate::stage::admit::Share;
 use crate::stage::send::UpstreamBody;
@@ -148,8 +148,7 @@ impl<U: Send + Sync + 'static> Body for OutBody<U> {
                     Poll::Ready(None)
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    entry.record.outcome = Outcome::Failed;
-                    entry.record.reason = Some(error.reason());
+                    attempt::broke_off(&error, &mut entry.record);
                     entry.close_now();
                     Poll::Ready(Some(Err(error.into())))
                 }
