@@ -5,12 +5,18 @@
 //! its connection with it at once.
 
 use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
+use std::task::ready;
 
 use bytes::Bytes;
 use http::Request;
@@ -21,27 +27,40 @@ use http_body::SizeHint;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
 
 use crate::upstream::connect::Stream;
 use crate::upstream::outgoing::Outgoing;
+use crate::upstream::outgoing::Progress;
 use crate::upstream::pool::Idle;
 
-/// Bytes of an answer's head.
+/// Bytes of an answer's head, and of all that come before an answer: interim ones have no number that bounds them.
 const HEAD_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of it that are read at once where it comes close to that.
+const PIECE: usize = 4 << 10;
 
 /// A connection that carries one exchange at a time.
 pub(super) struct Link {
     sender: http1::SendRequest<Outgoing>,
     /// None once it has ended: what still waits in it learns of that when it goes.
-    connection: Option<Box<http1::Connection<Stream, Outgoing>>>,
+    connection: Option<Box<http1::Connection<TokioIo<Metered>, Outgoing>>>,
+    meter: Arc<Meter>,
+    /// How far the request has gone out.
+    sent: Option<Arc<Progress>>,
 }
 
 impl Link {
     /// Sets HTTP/1 up on a connection; nothing is sent yet.
     pub(super) async fn new(stream: Stream) -> hyper::Result<Self> {
+        let meter = Arc::new(Meter::default());
+        let stream = TokioIo::new(Metered { stream: TokioIo::new(stream), meter: Arc::clone(&meter) });
         let (sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake::<_, Outgoing>(stream).await?;
-        Ok(Self { sender, connection: Some(Box::new(connection)) })
+        Ok(Self { sender, connection: Some(Box::new(connection)), meter, sent: None })
     }
 
     fn drive(&mut self, context: &mut Context<'_>) {
@@ -61,12 +80,15 @@ impl Link {
         mut self,
         request: Request<Outgoing>,
     ) -> Result<(Response<Incoming>, Self), TrySendError<Request<Outgoing>>> {
+        self.meter.begin();
+        self.sent = Some(request.body().progress());
         let mut answer = pin!(self.sender.try_send_request(request));
         let response = poll_fn(|context| {
             self.drive(context);
             answer.as_mut().poll(context)
         })
         .await?;
+        self.meter.end();
         Ok((response, self))
     }
 
@@ -80,6 +102,106 @@ impl Link {
     /// Whether an idle connection still stands, as far as this side has heard.
     pub(super) fn stands(&mut self) -> bool {
         self.rests()
+    }
+}
+
+/// What may still be read before the head of an answer is whole.
+#[derive(Default)]
+struct Meter {
+    /// Whether a head is waited for.
+    waits: AtomicBool,
+    left: AtomicUsize,
+    /// Nobody wants the answer, or the rest of the request will not come: the connection ends at once. An orderly end
+    /// would stand in line behind what the backend has not read, and it may never read it.
+    cut: AtomicBool,
+}
+
+impl Meter {
+    fn begin(&self) {
+        self.left.store(HEAD_BYTES_MAX, Ordering::Relaxed);
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.waits.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A connection that fails where a backend says more before its answer than a head may have. The library passes over
+/// interim answers as fast as they come and would do nothing else for as long as they do.
+struct Metered {
+    stream: TokioIo<Stream>,
+    meter: Arc<Meter>,
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.meter.waits.load(Ordering::Relaxed) {
+            return Pin::new(&mut this.stream).poll_read(context, buffer);
+        }
+        let left = this.meter.left.load(Ordering::Relaxed);
+        if left == 0 {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too much comes before the answer")));
+        }
+        let before = buffer.filled().len();
+        if left < buffer.remaining() {
+            let mut piece = [MaybeUninit::uninit(); PIECE];
+            let room = piece.get_mut(..left.min(PIECE)).unwrap_or_default();
+            let mut last = ReadBuf::uninit(room);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut last))?;
+            buffer.put_slice(last.filled());
+        } else {
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        }
+        this.meter.left.store(left.saturating_sub(buffer.filled().len() - before), Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let is_sent = self.sent.as_ref().is_none_or(|sent| sent.is_whole());
+        self.meter.cut.store(!is_sent || self.meter.waits.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if !self.meter.cut.load(Ordering::Relaxed) {
+            return;
+        }
+        let tcp = match self.stream.inner() {
+            Stream::Http(tcp) => tcp.inner(),
+            Stream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+        };
+        let _ = tcp.set_zero_linger(); // without it the end is told later
     }
 }
 

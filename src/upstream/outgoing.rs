@@ -55,6 +55,11 @@ impl Progress {
         self.handed.store(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1), Ordering::Relaxed);
     }
 
+    /// Whether the last piece was handed over.
+    pub(super) fn is_whole(&self) -> bool {
+        self.handed.load(Ordering::Relaxed) != u64::MAX
+    }
+
     /// Waits for `future` until `patience` has passed since the last piece was handed over. Until then only
     /// the exchange's deadline bounds the wait: a backend that takes a long request in slowly is not late.
     pub(super) async fn within<F: Future>(&self, patience: Duration, future: F) -> Result<F::Output, Elapsed> {
