@@ -741,12 +741,17 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    fn pass(&self, stop: &AtomicBool) {
+    /// Waits until it is open. False where the other side of `wire` hangs up before.
+    fn pass(&self, wire: &Wire) -> bool {
         let deadline = Instant::now() + PATIENCE;
         let mut open = self.0.0.lock().unwrap();
-        while !*open && !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+        while !*open && !wire.stop.load(Ordering::Relaxed) && Instant::now() < deadline {
             open = self.0.1.wait_timeout(open, Duration::from_millis(20)).unwrap().0;
+            if !*open && has_hung_up(&wire.stream) {
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -1037,7 +1042,11 @@ fn perform(wire: &mut Wire, head: &Head, script: &Script) -> bool {
                 }
             }
             Step::Wait(time) => std::thread::sleep(*time),
-            Step::Gate(gate) => gate.pass(&wire.stop),
+            Step::Gate(gate) => {
+                if !gate.pass(wire) {
+                    return false;
+                }
+            }
             Step::Drain => {
                 wire.body(head, true);
             }
