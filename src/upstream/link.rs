@@ -28,9 +28,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
 
 use crate::upstream::connect::Stream;
 use crate::upstream::outgoing::Outgoing;
@@ -80,7 +82,7 @@ impl Link {
         mut self,
         request: Request<Outgoing>,
     ) -> Result<(Response<Incoming>, Self), TrySendError<Request<Outgoing>>> {
-        self.meter.begin();
+        self.meter.begin(self.sent.is_some());
         self.sent = Some(request.body().progress());
         let mut answer = pin!(self.sender.try_send_request(request));
         let response = poll_fn(|context| {
@@ -111,13 +113,17 @@ struct Meter {
     /// Whether a head is waited for.
     waits: AtomicBool,
     left: AtomicUsize,
+    /// Whether to look for what the backend has said since its last answer.
+    unasked: AtomicBool,
     /// Nobody wants the answer, or the rest of the request will not come: the connection ends at once. An orderly end
     /// would stand in line behind what the backend has not read, and it may never read it.
     cut: AtomicBool,
 }
 
 impl Meter {
-    fn begin(&self) {
+    /// A request is about to go out; `again` tells that it is not the first one.
+    fn begin(&self, again: bool) {
+        self.unasked.store(again, Ordering::Relaxed);
         self.left.store(HEAD_BYTES_MAX, Ordering::Relaxed);
         self.waits.store(true, Ordering::Relaxed);
     }
@@ -134,11 +140,34 @@ struct Metered {
     meter: Arc<Meter>,
 }
 
+impl Metered {
+    fn tcp(&self) -> &TcpStream {
+        match self.stream.inner() {
+            Stream::Http(tcp) => tcp.inner(),
+            Stream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+        }
+    }
+
+    /// Asks the system itself, as the runtime may not have heard yet: what lies there was said before the request, and
+    /// would be taken for the answer to it. The library reads before it writes, so the request goes out elsewhere.
+    fn heard_nothing(&self) -> io::Result<()> {
+        match SockRef::from(self.tcp()).peek(&mut [MaybeUninit::uninit()]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the backend spoke before it was asked")),
+        }
+    }
+}
+
 impl AsyncRead for Metered {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.meter.waits.load(Ordering::Relaxed) {
             return Pin::new(&mut this.stream).poll_read(context, buffer);
+        }
+        if this.meter.unasked.swap(false, Ordering::Relaxed) {
+            this.heard_nothing()?;
         }
         let left = this.meter.left.load(Ordering::Relaxed);
         if left == 0 {
@@ -197,11 +226,7 @@ impl Drop for Metered {
         if !self.meter.cut.load(Ordering::Relaxed) {
             return;
         }
-        let tcp = match self.stream.inner() {
-            Stream::Http(tcp) => tcp.inner(),
-            Stream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
-        };
-        let _ = tcp.set_zero_linger(); // without it the end is told later
+        let _ = self.tcp().set_zero_linger(); // without it the end is told later
     }
 }
 
