@@ -5,6 +5,8 @@
 #![allow(dead_code, unreachable_pub)] // every test file uses a part of it
 #![allow(clippy::print_stderr)]
 
+pub mod crowd;
+
 use std::collections::VecDeque;
 use std::io::BufRead as _;
 use std::io::BufReader;
@@ -340,6 +342,18 @@ impl Gateway {
     pub fn terminate(&self) {
         let kill = format!("kill -TERM {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Bytes of memory that it takes up now.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// Descriptors that it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     pub fn is_running(&mut self) -> bool {
