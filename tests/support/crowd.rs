@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// Events of each stream: the first at once, the others once they may come.
 const EVENTS: usize = 5;
@@ -52,8 +53,9 @@ impl Crowd {
     pub fn begin(&mut self, gateway: SocketAddr, count: usize) {
         let (listener, on) = (self.listener.take().unwrap(), self.on.clone());
         self.runtime.spawn(async move {
+            let mut serving = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, on.subscribe()));
+                serving.spawn(serve(stream, on.subscribe()));
             }
         });
         let connecting = Arc::new(Semaphore::new(CONNECTING));
