@@ -10,7 +10,9 @@ use support::*;
 
 /// What no caller of a judged answer may see unless it is accepted.
 const MARK: &str = "MARKED";
-const TIMES: &str = ", timeouts: {connect: 2s, first_byte: 500ms, idle: 500ms, total: 1500ms}";
+/// For those whose time must run out, and for all others, however busy the machine is.
+const SHORT: &str = ", timeouts: {connect: 2s, first_byte: 500ms, idle: 500ms, total: 1500ms}";
+const LONG: &str = ", timeouts: {connect: 8s, first_byte: 8s, idle: 8s, total: 9s}";
 const LIMITS: &str = "limits: {response: 256KiB}";
 
 /// How an answer gets to its caller.
@@ -67,6 +69,21 @@ enum Expect {
     Event(&'static str, &'static [&'static str]),
     /// A relay that breaks off, and what the record says of it.
     Broken(&'static str, &'static [&'static str]),
+}
+
+impl Expect {
+    fn reasons(&self) -> &'static [&'static str] {
+        match self {
+            Self::Good(_) => &[],
+            Self::Error(_, _, reasons) | Self::Event(_, reasons) | Self::Broken(_, reasons) => reasons,
+        }
+    }
+
+    /// The backend's timeouts.
+    fn times(&self) -> &'static str {
+        let is_late = |reason: &&str| reason.ends_with("timeout") || **reason == *"deadline";
+        if self.reasons().iter().any(is_late) { SHORT } else { LONG }
+    }
 }
 
 impl Way {
@@ -340,7 +357,7 @@ fn carry_out(rows: &[Row]) {
     let mut setup = Setup::of(&good).listen(LIMITS).line("audit: {path: audit.jsonl, required: false}");
     for row in rows {
         setup = setup
-            .backend(&row.name, "openai", row.upstream.address, TIMES)
+            .backend(&row.name, "openai", row.upstream.address, row.expect.times())
             .model(&row.name, &format!("{{targets: [{{backend: {}}}]}}", row.name));
     }
     let gateway = setup.model("*", "{targets: [{backend: up}]}").start();
@@ -597,12 +614,18 @@ fn flate2_of(zeros: usize) -> Vec<u8> {
 
 #[test]
 fn a_backend_that_does_not_read_the_request_is_let_go_or_believed() {
-    let large = |rest: &str| {
-        format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]{rest}}}"#, "x".repeat(12 << 20))
+    let large = |model: &str, rest: &str| {
+        format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{}"}}]{rest}}}"#, "x".repeat(12 << 20))
     };
     let contract = format!(",{}", format());
     let upstream = Upstream::good();
-    let gateway = Setup::new().backend("up", "openai", upstream.address, TIMES).listen(LIMITS).start();
+    let gateway = Setup::new()
+        .backend("up", "openai", upstream.address, LONG)
+        .backend("late", "openai", upstream.address, SHORT)
+        .model("late", "{targets: [{backend: late}]}")
+        .model("*", "{targets: [{backend: up}]}")
+        .listen(LIMITS)
+        .start();
     let said = completion(GOOD);
     let early = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{said}", said.len());
     let refusal = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
@@ -615,14 +638,14 @@ fn a_backend_that_does_not_read_the_request_is_let_go_or_believed() {
             (Script::new().send(&refusal).close().hastily(), 413),
         ] {
             upstream.next(script);
-            let answer = gateway.chat(&large(rest));
+            let answer = gateway.chat(&large(if status == 504 { "late" } else { "m" }, rest));
             assert_eq!((answer.status(), answer.complete), (status, true), "{what}: {answer}");
             eventually("the backend is let go", || upstream.call().is_closed());
         }
     }
     assert_at_rest(&gateway);
     let metrics = gateway.metrics();
-    assert!(metrics.contains(r#"portcullis_upstream_failures_total{backend="up",reason="deadline"} 2"#), "{metrics}");
+    assert!(metrics.contains(r#"portcullis_upstream_failures_total{backend="late",reason="deadline"} 2"#), "{metrics}");
     assert_eq!(gateway.chat(&judged()).content(), GOOD);
 }
 

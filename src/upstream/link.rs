@@ -98,7 +98,7 @@ impl Link {
     fn rests(&mut self) -> bool {
         // Nobody waits for an idle connection: whether it has ended shows when it is taken up again.
         self.drive(&mut Context::from_waker(Waker::noop()));
-        self.connection.is_some() && self.sender.is_ready()
+        self.connection.is_some() && self.sender.is_ready() && !self.meter.unheard.load(Ordering::Relaxed)
     }
 
     /// Whether an idle connection still stands, as far as this side has heard.
@@ -115,6 +115,8 @@ struct Meter {
     left: AtomicUsize,
     /// Whether to look for what the backend has said since its last answer.
     unasked: AtomicBool,
+    /// The backend has closed, and what was written since went nowhere.
+    unheard: AtomicBool,
     /// Nobody wants the answer, or the rest of the request will not come: the connection ends at once. An orderly end
     /// would stand in line behind what the backend has not read, and it may never read it.
     cut: AtomicBool,
@@ -140,11 +142,27 @@ struct Metered {
     meter: Arc<Meter>,
 }
 
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
 impl Metered {
     fn tcp(&self) -> &TcpStream {
         match self.stream.inner() {
             Stream::Http(tcp) => tcp.inner(),
             Stream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+        }
+    }
+
+    /// A backend that has closed may have said why before it did: an answer to a request that it did not read to its
+    /// end. The library reads no more after a failed write, so what is written is thrown away until it has read.
+    fn or_unheard(&self, written: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Err(error)) if self.meter.waits.load(Ordering::Relaxed) && is_closed(&error) => {
+                self.meter.unheard.store(true, Ordering::Relaxed);
+                Poll::Ready(Ok(length))
+            }
+            written => written,
         }
     }
 
@@ -190,7 +208,8 @@ impl AsyncRead for Metered {
 
 impl AsyncWrite for Metered {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.or_unheard(written, bytes.len())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -210,7 +229,8 @@ impl AsyncWrite for Metered {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.or_unheard(written, pieces.iter().map(|piece| piece.len()).sum())
     }
 }
 
