@@ -36,6 +36,11 @@ bench *ARGS="--peers direct,nginx,haproxy,portcullis":
     cargo build --release --locked --manifest-path bench/mock-upstream/Cargo.toml
     python3 bench/run.py {{ ARGS }}
 
+# mixed work through the release build for so many seconds, watched for leaks (see bench/README.md)
+soak SECONDS="600":
+    cargo build --release --locked
+    python3 bench/soak.py {{ SECONDS }}
+
 # the parts in memory: extraction, judging, splicing, event streams
 bench-parts *ARGS:
     cargo bench --locked --bench '*' {{ ARGS }}

@@ -672,5 +672,5 @@ fn an_upload_that_fails_is_the_callers_fault_over_http2_too() {
     assert!(upstream.calls().iter().all(|call| !call.whole), "no half of a body passes for a whole one");
     eventually("the streams are reset", || upstream.calls().iter().all(|call| call.reset.is_some()));
     let reasons: Vec<_> = gateway.audit(3).iter().map(|line| line["reason"].clone()).collect();
-    assert_eq!(reasons, ["upload_too_large", "upload_too_slow", "upload_broken"]);
+    assert_eq!(reasons, ["upload_too_large", "upload_too_slow", "chunk_size"]);
 }

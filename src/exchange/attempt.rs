@@ -517,7 +517,25 @@ pub(super) fn internal(error: &dyn std::error::Error) -> Missed {
 }
 
 pub(super) fn unsent(error: UpstreamError) -> Missed {
-    let code = match &error {
+    missed_by(&error)
+}
+
+/// Enters in the record that an answer broke off which had begun to go out.
+pub fn broke_off(error: &UpstreamError, record: &mut Record) {
+    ended_badly(&missed_by(error), record);
+}
+
+/// Enters in the record, and in the log, a failure that no other target can make good: bytes are out.
+pub(super) fn ended_badly(missed: &Missed, record: &mut Record) {
+    missed.log(record);
+    record.outcome = missed.fault.outcome;
+    record.reason = Some(missed.reason);
+    record.code = Some(missed.fault.own);
+    record.failures.extend(record.backend.clone().map(|backend| (backend, missed.reason)));
+}
+
+fn missed_by(error: &UpstreamError) -> Missed {
+    let code = match error {
         UpstreamError::Connect { .. } => Code::UpstreamUnreachable,
         UpstreamError::Stall { .. } => Code::UpstreamTimeout,
         UpstreamError::Broken { .. } | UpstreamError::Coding { .. } => Code::UpstreamProtocol,
@@ -528,13 +546,13 @@ pub(super) fn unsent(error: UpstreamError) -> Missed {
     };
     let (reason, transient) = (error.reason(), error.is_transient());
     let mut causes = Vec::new();
-    let mut source = std::error::Error::source(&error);
+    let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         causes.push(inner.to_string());
         source = inner.source();
     }
     let mut failed = missed(code, "send", reason, transient, error.to_string());
-    if let UpstreamError::Upload(upload) = &error {
+    if let UpstreamError::Upload(upload) = error {
         failed.fault.outcome = if *upload == UploadError::Gone { Outcome::Cancelled } else { Outcome::Denied };
         failed.fault.stage = "listen";
     }

@@ -245,10 +245,7 @@ fn last(mut before: Vec<u8>, wrong: Wrong, record: &mut Record) -> Bytes {
     let fault = match wrong {
         Wrong::Verdict(fault) => fault,
         Wrong::Missed(missed) => {
-            missed.log(record);
-            record.outcome = Outcome::Failed;
-            record.reason = Some(missed.reason);
-            record.code = Some(missed.fault.own);
+            attempt::ended_badly(&missed, record);
             missed.fault
         }
     };

@@ -48,7 +48,10 @@ enum State {
     Length(u64),
     Chunked(Chunks),
     Http2,
-    Refused(EdgeFault),
+    Refused {
+        fault: EdgeFault,
+        in_body: bool,
+    },
 }
 
 /// What may become of the bytes.
@@ -79,20 +82,45 @@ impl Edge {
     /// `whole`, and then what has come since. O(new bytes), however many calls they take. Once it has refused, it
     /// refuses everything, for the same fault.
     pub fn feed(&mut self, unhanded: &[u8]) -> Fed {
+        self.fed(unhanded, false)
+    }
+
+    /// The same, but nothing behind the end of a request is looked at: it is for the next call.
+    pub fn feed_one(&mut self, unhanded: &[u8]) -> Fed {
+        self.fed(unhanded, true)
+    }
+
+    fn fed(&mut self, unhanded: &[u8], one: bool) -> Fed {
         let mut whole = 0;
         while let Some(rest) = unhanded.get(whole..).filter(|rest| !rest.is_empty()) {
             match self.step(rest) {
                 Ok(0) => break,
-                Ok(passed) => whole += passed,
+                Ok(passed) => {
+                    whole += passed;
+                    if one && self.is_between() {
+                        self.held = 0;
+                        return Fed::Pass { whole };
+                    }
+                }
                 Err((passed, fault)) => {
-                    self.state = State::Refused(fault);
+                    self.state = State::Refused { fault, in_body: self.is_in_body() || self.has_broken_body() };
                     self.held = 0;
                     return Fed::Refuse { whole: whole + passed, fault };
                 }
             }
         }
         self.held = unhanded.len() - whole;
-        if let State::Refused(fault) = self.state { Fed::Refuse { whole, fault } } else { Fed::Pass { whole } }
+        if let State::Refused { fault, .. } = self.state { Fed::Refuse { whole, fault } } else { Fed::Pass { whole } }
+    }
+
+    /// Whether all that passed is whole requests: nothing of another has been looked at.
+    pub fn is_between(&self) -> bool {
+        matches!(&self.state, State::Head(head) if head.is_new())
+    }
+
+    /// Whether what is refused is within a body, whose head has passed.
+    pub fn has_broken_body(&self) -> bool {
+        matches!(self.state, State::Refused { in_body: true, .. })
     }
 
     /// Whether a head has begun that is not whole: some bytes of it are held back.
@@ -146,7 +174,7 @@ impl Edge {
                 }
             }
             State::Http2 => {}
-            State::Refused(fault) => return Err((0, *fault)),
+            State::Refused { fault, .. } => return Err((0, *fault)),
         }
         Ok(rest.len())
     }

@@ -11,6 +11,8 @@ use crate::audit::AuditError;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::server::Server;
+use crate::server::edge::EdgeFault;
+use crate::server::idle::Activity;
 use crate::stage::admit::Share;
 use crate::telemetry;
 use crate::wire::fault::Code;
@@ -29,12 +31,25 @@ pub struct Entry<U> {
     place: Option<Share>,
     /// The gateway's own time, where the answer's head is out and the rest is waiting for the backend.
     own: Option<Duration>,
+    /// The connection that the request's body comes over.
+    connection: Option<Arc<Activity>>,
 }
 
 impl<U> Entry<U> {
     /// Opens the record of a request whose head has arrived. In a box from the start: it goes a long way.
     pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Box<Self> {
-        Box::new(Self { record, server, started, open: true, told: false, place: None, own: None })
+        let (place, own, connection) = (None, None, None);
+        Box::new(Self { record, server, started, open: true, told: false, place, own, connection })
+    }
+
+    /// Follows the connection that the request's body comes over.
+    pub fn follow(&mut self, connection: Arc<Activity>) {
+        self.connection = Some(connection);
+    }
+
+    /// What the edge found wrong with the body.
+    pub fn broken_body(&self) -> Option<EdgeFault> {
+        self.connection.as_ref().filter(|_| self.record.code == Some(Code::InvalidHttp))?.refused()
     }
 
     /// Keeps the exchange's place among those under way until the entry goes.

@@ -35,8 +35,8 @@ use crate::json::fault::shown;
 use crate::json::string;
 use crate::record::Outcome;
 use crate::server::Server;
-use crate::server::edge::EdgeFault;
 use crate::server::entry::Entry;
+use crate::server::idle::Activity;
 use crate::server::intake;
 use crate::server::intake::Intake;
 use crate::server::intake::Unread;
@@ -72,12 +72,12 @@ const EXPOSED: &str = "x-request-id, retry-after, x-portcullis-outcome, x-portcu
                        x-portcullis-native, x-portcullis-attempts, x-portcullis-overhead-us";
 
 /// What is known of a request besides itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct From {
     /// The other end of the connection.
     pub peer: IpAddr,
-    /// Why the edge has put a stand-in in the place of what the client said.
-    pub refused: Option<EdgeFault>,
+    /// The connection, and why the edge reads no more of it.
+    pub activity: Arc<Activity>,
 }
 
 /// Serves one request. It never fails: whatever goes wrong is an answer.
@@ -149,7 +149,7 @@ async fn handle<U: Upstream>(
     record.client = Some(authenticate::client(from.peer, trusted, &head.headers));
     record.trace_id = headers::trace_id(&head.headers);
     let mut entry = Entry::open(Arc::clone(&server), record, started);
-    if let Some(fault) = from.refused.filter(|_| head.method.as_str() == socket::REFUSED) {
+    if let Some(fault) = from.activity.refused().filter(|_| head.method.as_str() == socket::REFUSED) {
         entry.record.reason = Some(fault.reason());
         let code = if fault.is_size() { Code::HeadersTooLarge } else { Code::InvalidHttp };
         return deny(entry, &Fault::new(code, Outcome::Denied, "listen", fault.to_string())).await;
@@ -168,8 +168,14 @@ async fn handle<U: Upstream>(
     };
     entry.keep(place);
     match route(&head.method, &path, &head.headers) {
-        Route::Chat => chat(server, entry, head, body, caller).await,
-        Route::Open(below) => Box::pin(open(server, entry, head, below, body, caller)).await,
+        Route::Chat => {
+            entry.follow(from.activity);
+            chat(server, entry, head, body, caller).await
+        }
+        Route::Open(below) => {
+            entry.follow(from.activity);
+            Box::pin(open(server, entry, head, below, body, caller)).await
+        }
         Route::Models => {
             let list = models(&server);
             listed(entry, list).await
@@ -338,11 +344,17 @@ async fn open<U: Upstream>(
 async fn untaken<U: Upstream>(entry: Box<Entry<U>>, unread: Unread) -> Response<OutBody<U>> {
     match unread {
         Unread::Denied(fault) => deny(entry, &fault).await,
-        // The entry goes as it is: a record of someone who went away. Nobody reads this answer.
-        Unread::Gone => {
-            plain(Fault::new(Code::InvalidJson, Outcome::Cancelled, "listen", "the body broke off").answer("", 0))
-        }
+        // The entry goes as it is: a record of someone who went away.
+        Unread::Gone => gone(),
     }
+}
+
+/// The answer to a caller that went away before its body was whole. It may still listen.
+fn gone<U>() -> Response<OutBody<U>> {
+    let mut response =
+        plain(Fault::new(Code::InvalidHttp, Outcome::Cancelled, "listen", "the body broke off").answer("", 0));
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// What a settled answer says on a stream whose status has gone out: its events, or its error as one.
@@ -385,8 +397,8 @@ async fn answered<U: Upstream>(mut entry: Box<Entry<U>>, out: Out) -> Response<O
             return relay(entry, StatusCode::OK, headers, |entry| OutBody::Sifted(stream, entry));
         }
         Out::Held(answer) => answer,
-        // The entry goes as it is: a record of someone who went away. Nobody reads this answer.
-        Out::Fault(fault) if fault.outcome == Outcome::Cancelled => return plain(fault.answer("", 0)),
+        // The entry goes as it is: a record of someone who went away.
+        Out::Fault(fault) if fault.outcome == Outcome::Cancelled => return gone(),
         Out::Fault(fault) => {
             entry.record.outcome = fault.outcome;
             entry.record.code = Some(fault.own);
@@ -456,6 +468,13 @@ async fn preflight<U: Upstream>(entry: Box<Entry<U>>) -> Response<OutBody<U>> {
 async fn finish<U: Upstream>(mut entry: Box<Entry<U>>, answer: Answer) -> Response<OutBody<U>> {
     entry.record.status = answer.status;
     let mut answer = answer;
+    if let Some(Code::BodyTooLarge | Code::RequestTimeout | Code::InvalidHttp) = entry.record.code {
+        // The rest of the request is not read, so no other can follow it.
+        answer.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if let Some(fault) = entry.broken_body() {
+            entry.record.reason = Some(fault.reason());
+        }
+    }
     let closed: Result<(), AuditError> = entry.close().await;
     let judged = !matches!(entry.record.outcome, Outcome::Denied | Outcome::Unchecked);
     if closed.is_err() && judged {

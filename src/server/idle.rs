@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
+use std::task::Waker;
 use std::time::Duration;
 
 use http::Version;
@@ -41,6 +42,8 @@ pub struct Activity {
     head: AtomicU64,
     /// Milliseconds after `accepted`, plus one, since when the socket takes nothing more; 0 is none.
     stuck: AtomicU64,
+    /// Who reads on once nothing is under way.
+    next: Mutex<Option<Waker>>,
     /// Why no more is read of it.
     refused: OnceLock<EdgeFault>,
     /// Over HTTP/2, what its answers wait for: see [`UnderWay`]. Those that have gone are taken out as it is looked at.
@@ -56,6 +59,7 @@ impl Activity {
             answered: AtomicU64::new(0),
             head: AtomicU64::new(0),
             stuck: AtomicU64::new(0),
+            next: Mutex::default(),
             refused: OnceLock::new(),
             streams: Mutex::default(),
         })
@@ -113,6 +117,16 @@ impl Activity {
             ready
         });
         UnderWay { activity: Arc::clone(self), ready }
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) > 0
+    }
+
+    /// Wakes this task once the request under way has been answered.
+    pub(super) fn then_wake(&self, context: &Context<'_>) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<Weak<AtomicU64>>> {
@@ -175,6 +189,10 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         self.activity.answered.store(self.activity.now().max(1), Ordering::Relaxed);
         self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
+        let next = self.activity.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(next) = next {
+            next.wake();
+        }
     }
 }
 

@@ -224,7 +224,7 @@ async fn connection<U: Upstream>(
     let (seen, server) = (Arc::clone(&activity), Arc::clone(&common.server));
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (exchange, server) = (seen.begin(request.version()), Arc::clone(&server));
-        let from = From { peer: peer.ip(), refused: seen.refused() };
+        let from = From { peer: peer.ip(), activity: Arc::clone(&seen) };
         async move { http::serve(server, request, from).await.map(|answer| answer.map(|body| Counted::new(body, exchange))) }
     });
     let served = async {

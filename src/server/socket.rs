@@ -18,6 +18,7 @@ use tokio::io::ReadBuf;
 use tokio::time::Sleep;
 
 use crate::server::edge::Edge;
+use crate::server::edge::EdgeFault;
 use crate::server::edge::Fed;
 use crate::server::edge::Limits;
 use crate::server::idle::Activity;
@@ -32,6 +33,9 @@ const STAND_IN: &[u8] = b"REFUSED / HTTP/1.1\r\nhost: localhost\r\nconnection: c
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes of a head that are read at once, once it has come in more than one piece.
 const PIECE: usize = 4 << 10;
+/// Bytes that are read ahead while a request is under way. A client that says more than that is read on when it has been
+/// answered, and its end is noticed then.
+const AHEAD: usize = 64 << 10;
 
 /// A socket with a guard at its edge.
 pub struct Guarded<S> {
@@ -43,6 +47,8 @@ pub struct Guarded<S> {
     held: BytesMut,
     /// Bytes of `held` that may go on.
     whole: usize,
+    /// What follows them in `held` is behind a whole request and was not looked at.
+    waits: bool,
     /// The stand-in for what was refused is to be handed on, or was.
     refused: Refused,
     /// Until when what still comes is read and thrown away.
@@ -54,27 +60,40 @@ enum Refused {
     No,
     Due,
     Done,
+    /// It is within a body. The library takes in what came before, and then an error: a stand-in would be read as a
+    /// part of the body, and might even end it.
+    Body(EdgeFault),
 }
 
 impl<S> Guarded<S> {
     /// `socket`, guarded.
     pub fn new(socket: S, activity: Arc<Activity>, limits: Limits) -> Self {
         let edge = Some(Edge::new(limits));
-        Self { socket, activity, edge, held: BytesMut::new(), whole: 0, refused: Refused::No, linger: None }
+        Self {
+            socket,
+            activity,
+            edge,
+            held: BytesMut::new(),
+            whole: 0,
+            waits: false,
+            refused: Refused::No,
+            linger: None,
+        }
     }
 
     /// Shows the edge what was not handed on yet; gives how much of it may be.
     fn look(&mut self, unhanded: &[u8]) -> usize {
         let Some(edge) = &mut self.edge else { return unhanded.len() };
-        let whole = match edge.feed(unhanded) {
+        let whole = match edge.feed_one(unhanded) {
             Fed::Pass { whole } => whole,
             Fed::Refuse { whole, fault } => {
                 self.activity.refuse(fault);
-                self.refused = Refused::Due;
+                self.refused = if edge.has_broken_body() { Refused::Body(fault) } else { Refused::Due };
                 whole
             }
         };
-        self.activity.read(edge.is_in_head());
+        self.waits = edge.is_between() && whole < unhanded.len();
+        self.activity.read(edge.is_in_head() && !self.waits);
         if edge.is_http2() {
             self.activity.speaks_http2();
             self.edge = None;
@@ -133,6 +152,26 @@ impl<S: AsyncRead + Unpin> Guarded<S> {
         Poll::Ready(Ok(true))
     }
 
+    /// Reads ahead while a request is under way, and hands nothing on: a library that has been given the next request
+    /// would not notice that the client is gone.
+    fn poll_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.waits {
+            self.activity.then_wake(context);
+        }
+        while self.held.len() < AHEAD {
+            let mut piece = [MaybeUninit::uninit(); PIECE];
+            let mut buffer = ReadBuf::uninit(&mut piece);
+            ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.held.extend_from_slice(buffer.filled());
+            self.waits = true;
+            self.activity.then_wake(context);
+        }
+        Poll::Pending
+    }
+
     /// Reads and throws away until the other side has closed, too, or the time is up.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let clock = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
@@ -166,8 +205,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             if this.hand(buffer) {
                 return Poll::Ready(Ok(()));
             }
-            if this.refused == Refused::Done {
-                return Poll::Pending; // the answer to the stand-in ends the connection
+            match this.refused {
+                Refused::No | Refused::Due => {}
+                Refused::Done => return Poll::Pending, // the answer to the stand-in ends the connection
+                Refused::Body(fault) => return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault))),
+            }
+            if this.edge.as_ref().is_some_and(Edge::is_between) && this.activity.is_under_way() {
+                return this.poll_ahead(context);
+            }
+            if std::mem::take(&mut this.waits) {
+                let held = std::mem::take(&mut this.held);
+                this.whole = this.look(&held);
+                this.held = held;
+                continue;
             }
             let goes_on = match this.held.is_empty() {
                 true => ready!(this.poll_first(context, buffer))?,
@@ -219,7 +269,6 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
-    use crate::server::edge::EdgeFault;
 
     const LIMITS: Limits = Limits { head_bytes: 1 << 10, headers: 10 };
 
@@ -261,6 +310,48 @@ mod tests {
             assert_eq!(handed(&split, room).await, (whole.clone(), None));
             assert_eq!(handed(&[head, "ab", "cd", "GET /2 HT"], room).await.0, format!("{head}abcd"));
         }
+    }
+
+    #[tokio::test]
+    async fn the_next_request_waits_for_the_answer_and_the_end_does_not() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let activity = Activity::new();
+        let mut socket = Guarded::new(server, Arc::clone(&activity), LIMITS);
+        let one = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        client.write_all(one.repeat(3).as_bytes()).await.unwrap();
+        let mut buffer = [0; 1024];
+        for _ in 0..2 {
+            assert_eq!(socket.read(&mut buffer).await.unwrap(), one.len());
+            let exchange = activity.begin(http::Version::HTTP_11);
+            let ahead = tokio::time::timeout(Duration::from_millis(20), socket.read(&mut buffer)).await;
+            assert!(ahead.is_err(), "{ahead:?}");
+            let answered = async {
+                tokio::task::yield_now().await;
+                drop(exchange);
+            };
+            let (length, ()) = tokio::join!(async { socket.read(&mut buffer).await.unwrap() }, answered);
+            assert_eq!(length, one.len());
+            let _exchange = activity.begin(http::Version::HTTP_11);
+            client.write_all(one.as_bytes()).await.unwrap();
+            client.write_all(one.as_bytes()).await.unwrap();
+        }
+        let _exchange = activity.begin(http::Version::HTTP_11);
+        client.shutdown().await.unwrap();
+        assert_eq!(socket.read(&mut buffer).await.unwrap(), 0);
+    }
+
+    /// A stand-in would be read as the rest of the trailers, and end the body.
+    #[tokio::test]
+    async fn what_is_refused_within_a_body_is_an_error_in_it() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let activity = Activity::new();
+        let mut socket = Guarded::new(server, Arc::clone(&activity), LIMITS);
+        let whole = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: y";
+        client.write_all(format!("{whole}\0\r\n\r\n").as_bytes()).await.unwrap();
+        let mut all = Vec::new();
+        let error = socket.read_to_end(&mut all).await.unwrap_err();
+        assert_eq!((String::from_utf8(all).unwrap().as_str(), error.kind()), (whole, io::ErrorKind::InvalidData));
+        assert_eq!(activity.refused(), Some(EdgeFault::ControlCharacter));
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use http_body::SizeHint;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
+use crate::exchange::attempt;
 use crate::exchange::sifted::Sifted;
 use crate::record::Outcome;
 use crate::server::entry::Entry;
@@ -154,8 +155,7 @@ impl<U> OutBody<U> {
                     Poll::Ready(None)
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    entry.record.outcome = Outcome::Failed;
-                    entry.record.reason = Some(error.reason());
+                    attempt::broke_off(&error, &mut entry.record);
                     entry.close_now();
                     Poll::Ready(Some(Err(error.into())))
                 }

@@ -88,6 +88,9 @@ impl Backends {
             Ok(Err(CallError::Connect(ConnectError::Failed(source)))) => return Err(connect(source)),
             Ok(Err(CallError::Address)) => return Err(connect("the path makes no address".into())),
             Ok(Err(CallError::Broken(error))) => return Err(broken(&backend, &progress, error)),
+            Ok(Err(CallError::Head(error))) => {
+                return Err(UpstreamError::Broken { backend: backend.name.clone(), source: error.into() });
+            }
             Err(Elapsed) => return Err(stall(Phase::FirstByte, first_byte)),
         };
         let (head, body) = reply.into_parts();

@@ -5,12 +5,18 @@
 //! its connection with it at once.
 
 use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
+use std::task::ready;
 
 use bytes::Bytes;
 use http::Request;
@@ -21,30 +27,46 @@ use http_body::SizeHint;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use socket2::SockRef;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
 
 use crate::upstream::outgoing::Outgoing;
+use crate::upstream::outgoing::Progress;
 use crate::upstream::pool::Idle;
 use crate::upstream::stream::Refusal;
 use crate::upstream::stream::Stream;
 
-/// Bytes of an answer's head.
+/// Bytes of an answer's head, and of all that come before an answer: interim ones have no number that bounds them.
 const HEAD_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of it that are read at once where it comes close to that.
+const PIECE: usize = 4 << 10;
 
 /// A connection that carries one exchange at a time.
 pub(super) struct Link {
     sender: http1::SendRequest<Outgoing>,
     /// None once it has ended: what still waits in it learns of that when it goes.
-    connection: Option<Box<http1::Connection<Stream, Outgoing>>>,
+    connection: Option<Box<http1::Connection<TokioIo<Metered>, Outgoing>>>,
     refusal: Refusal,
+    meter: Arc<Meter>,
+    /// How far the request has gone out.
+    sent: Option<Arc<Progress>>,
 }
 
 impl Link {
     /// Sets HTTP/1 up on a connection; nothing is sent yet.
     pub(super) async fn new(stream: Stream) -> hyper::Result<Self> {
         let refusal = stream.refusal();
+        let meter = Arc::new(Meter::default());
+        let stream = TokioIo::new(stream.read_on());
+        let stream = TokioIo::new(Metered { stream, meter: Arc::clone(&meter) });
         let (sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake::<_, Outgoing>(stream).await?;
-        Ok(Self { sender, connection: Some(Box::new(connection)), refusal })
+        Ok(Self { sender, connection: Some(Box::new(connection)), refusal, meter, sent: None })
     }
 
     /// Where a refusal is noted, should there be one.
@@ -69,12 +91,15 @@ impl Link {
         mut self,
         request: Request<Outgoing>,
     ) -> Result<(Response<Incoming>, Self), TrySendError<Request<Outgoing>>> {
+        self.meter.begin(self.sent.is_some());
+        self.sent = Some(request.body().progress());
         let mut answer = pin!(self.sender.try_send_request(request));
         let response = poll_fn(|context| {
             self.drive(context);
             answer.as_mut().poll(context)
         })
         .await?;
+        self.meter.end();
         Ok((response, self))
     }
 
@@ -82,12 +107,152 @@ impl Link {
     fn rests(&mut self) -> bool {
         // Nobody waits for an idle connection: whether it has ended shows when it is taken up again.
         self.drive(&mut Context::from_waker(Waker::noop()));
-        self.connection.is_some() && self.sender.is_ready()
+        self.connection.is_some() && self.sender.is_ready() && !self.meter.unheard.load(Ordering::Relaxed)
     }
 
     /// Whether an idle connection still stands, as far as this side has heard.
     pub(super) fn stands(&mut self) -> bool {
         self.rests()
+    }
+}
+
+/// What may still be read before the head of an answer is whole.
+#[derive(Default)]
+struct Meter {
+    /// Whether a head is waited for.
+    waits: AtomicBool,
+    left: AtomicUsize,
+    /// Whether to look for what the backend has said since its last answer.
+    unasked: AtomicBool,
+    /// The backend has closed, and what was written since went nowhere.
+    unheard: AtomicBool,
+    /// Nobody wants the answer, or the rest of the request will not come: the connection ends at once. An orderly end
+    /// would stand in line behind what the backend has not read, and it may never read it.
+    cut: AtomicBool,
+}
+
+impl Meter {
+    /// A request is about to go out; `again` tells that it is not the first one.
+    fn begin(&self, again: bool) {
+        self.unasked.store(again, Ordering::Relaxed);
+        self.left.store(HEAD_BYTES_MAX, Ordering::Relaxed);
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.waits.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A connection that fails where a backend says more before its answer than a head may have. The library passes over
+/// interim answers as fast as they come and would do nothing else for as long as they do.
+struct Metered {
+    stream: TokioIo<Stream>,
+    meter: Arc<Meter>,
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+impl Metered {
+    fn tcp(&self) -> &TcpStream {
+        self.stream.inner().tcp()
+    }
+
+    /// A backend that has closed may have said why before it did: an answer to a request that it did not read to its
+    /// end. The library reads no more after a failed write, so what is written is thrown away until it has read.
+    fn or_unheard(&self, written: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Err(error)) if self.meter.waits.load(Ordering::Relaxed) && is_closed(&error) => {
+                self.meter.unheard.store(true, Ordering::Relaxed);
+                Poll::Ready(Ok(length))
+            }
+            written => written,
+        }
+    }
+
+    /// Asks the system itself, as the runtime may not have heard yet: what lies there was said before the request, and
+    /// would be taken for the answer to it. The library reads before it writes, so the request goes out elsewhere.
+    fn heard_nothing(&self) -> io::Result<()> {
+        match SockRef::from(self.tcp()).peek(&mut [MaybeUninit::uninit()]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the backend spoke before it was asked")),
+        }
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.meter.waits.load(Ordering::Relaxed) {
+            return Pin::new(&mut this.stream).poll_read(context, buffer);
+        }
+        if this.meter.unasked.swap(false, Ordering::Relaxed) {
+            this.heard_nothing()?;
+        }
+        let left = this.meter.left.load(Ordering::Relaxed);
+        if left == 0 {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too much comes before the answer")));
+        }
+        let before = buffer.filled().len();
+        if left < buffer.remaining() {
+            let mut piece = [MaybeUninit::uninit(); PIECE];
+            let room = piece.get_mut(..left.min(PIECE)).unwrap_or_default();
+            let mut last = ReadBuf::uninit(room);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut last))?;
+            buffer.put_slice(last.filled());
+        } else {
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        }
+        this.meter.left.store(left.saturating_sub(buffer.filled().len() - before), Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.or_unheard(written, bytes.len())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.or_unheard(written, pieces.iter().map(|piece| piece.len()).sum())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let is_sent = self.sent.as_ref().is_none_or(|sent| sent.is_whole());
+        self.meter.cut.store(!is_sent || self.meter.waits.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if !self.meter.cut.load(Ordering::Relaxed) {
+            return;
+        }
+        let _ = self.tcp().set_zero_linger(); // without it the end is told later
     }
 }
 

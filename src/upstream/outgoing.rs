@@ -63,6 +63,11 @@ impl Progress {
         self.failed.get().copied()
     }
 
+    /// Whether the last piece was handed over.
+    pub(super) fn is_whole(&self) -> bool {
+        self.handed.load(Ordering::Relaxed) != u64::MAX
+    }
+
     /// Waits for `future` until `patience` has passed since the last piece was handed over. Until then only
     /// the exchange's deadline bounds the wait: a backend that takes a long request in slowly is not late.
     pub(super) async fn within<F: Future>(

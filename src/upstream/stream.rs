@@ -32,6 +32,8 @@ pub(super) struct Stream {
     refusal: Refusal,
     /// Why a write failed, until what the backend said before is heard.
     failed: Option<io::Error>,
+    /// Whoever uses it reads on after a write has failed.
+    read_on: bool,
 }
 
 /// Where it is noted that a backend refused who calls.
@@ -78,7 +80,20 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 impl Stream {
     /// `inner`, watched.
     pub(super) fn new(inner: MaybeHttpsStream<TokioIo<TcpStream>>) -> Self {
-        Self { inner, refusal: Refusal::default(), failed: None }
+        Self { inner, refusal: Refusal::default(), failed: None, read_on: false }
+    }
+
+    /// The same for one who reads on after a write has failed, and so hears the backend's last word without help.
+    pub(super) fn read_on(self) -> Self {
+        Self { read_on: true, ..self }
+    }
+
+    /// The connection beneath.
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match &self.inner {
+            MaybeHttpsStream::Http(tcp) => tcp.inner(),
+            MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+        }
     }
 
     /// Where a refusal is noted, should there be one.
@@ -89,7 +104,7 @@ impl Stream {
     /// What became of a write. Where it failed because the backend is gone, its last word is heard first: it may have
     /// come before, and nobody would read it.
     fn wrote<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let secure = matches!(self.inner, MaybeHttpsStream::Https(_));
+        let secure = matches!(self.inner, MaybeHttpsStream::Https(_)) && !self.read_on;
         let gone = |error: &io::Error| matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
         match written {
             Poll::Ready(Err(error)) if secure && gone(&error) => {

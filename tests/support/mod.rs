@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub)] // every test file uses a part of it
 #![allow(clippy::print_stderr)]
 
+pub mod crowd;
 pub mod http2;
 pub mod proxy;
 pub mod secure;
@@ -380,6 +381,18 @@ impl Gateway {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
+    /// Bytes of memory that it takes up now.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// Descriptors that it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -753,6 +766,35 @@ impl Client {
         self.rest(head, bodyless)
     }
 
+    /// The next answer, interim ones passed over; none where the connection ends before its head is whole.
+    pub fn try_answer(&mut self) -> Option<Answer> {
+        loop {
+            let head = Head::read(&self.wire.through(b"\r\n\r\n", PATIENCE)?);
+            if head.status() != 100 {
+                return Some(self.rest(head, false));
+            }
+        }
+    }
+
+    /// Cuts the connection with a RST.
+    pub fn reset(self) {
+        reset(self.wire.stream.tcp());
+    }
+
+    /// Says that nothing more will be sent, and goes on reading.
+    pub fn finish(&self) {
+        let _ = self.wire.stream.tcp().shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Whether the other side ends the connection in good time. What still comes is read and thrown away.
+    pub fn is_let_go(&mut self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while self.wire.more(deadline.saturating_duration_since(Instant::now())) {
+            self.wire.read.clear();
+        }
+        Instant::now() < deadline
+    }
+
     /// The body that follows `head`.
     pub fn rest(&mut self, head: Head, bodyless: bool) -> Answer {
         if bodyless || matches!(head.status(), 204 | 304) {
@@ -815,12 +857,17 @@ impl Gate {
         *self.0.0.lock().unwrap()
     }
 
-    fn pass(&self, stop: &AtomicBool) {
+    /// Waits until it is open. False where the other side of `wire` hangs up before.
+    fn pass(&self, wire: &Wire) -> bool {
         let deadline = Instant::now() + PATIENCE;
         let mut open = self.0.0.lock().unwrap();
-        while !*open && !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+        while !*open && !wire.stop.load(Ordering::Relaxed) && Instant::now() < deadline {
             open = self.0.1.wait_timeout(open, Duration::from_millis(20)).unwrap().0;
+            if !*open && has_hung_up(wire.stream.tcp()) {
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -832,6 +879,8 @@ enum Step {
     Drain,
     Stall,
     Endless(Vec<u8>),
+    Drip(Vec<u8>, Duration),
+    Deaf,
     Close,
     Reset,
 }
@@ -920,6 +969,16 @@ impl Script {
     /// Sends the same piece for ever.
     pub fn endless(self, piece: impl AsRef<[u8]>) -> Self {
         self.then(Step::Endless(piece.as_ref().to_vec()))
+    }
+
+    /// Sends the same piece again and again, with a pause after each.
+    pub fn drip(self, piece: impl AsRef<[u8]>, pause: Duration) -> Self {
+        self.then(Step::Drip(piece.as_ref().to_vec(), pause))
+    }
+
+    /// Does nothing until the caller hangs up, and reads nothing meanwhile.
+    pub fn deaf(self) -> Self {
+        self.then(Step::Deaf)
     }
 
     /// Closes the connection.
@@ -1128,7 +1187,11 @@ fn perform(wire: &mut Wire, head: &Head, script: &Script) -> bool {
                 }
             }
             Step::Wait(time) => std::thread::sleep(*time),
-            Step::Gate(gate) => gate.pass(&wire.stop),
+            Step::Gate(gate) => {
+                if !gate.pass(wire) {
+                    return false;
+                }
+            }
             Step::Drain => {
                 wire.body(head, true);
             }
@@ -1138,6 +1201,18 @@ fn perform(wire: &mut Wire, head: &Head, script: &Script) -> bool {
             }
             Step::Endless(piece) => {
                 while !wire.stop.load(Ordering::Relaxed) && wire.stream.write_all(piece).is_ok() {}
+                return false;
+            }
+            Step::Drip(piece, pause) => {
+                while !wire.stop.load(Ordering::Relaxed) && wire.stream.write_all(piece).is_ok() {
+                    std::thread::sleep(*pause);
+                }
+                return false;
+            }
+            Step::Deaf => {
+                while !wire.stop.load(Ordering::Relaxed) && !has_hung_up(wire.stream.tcp()) {
+                    std::thread::sleep(BEAT);
+                }
                 return false;
             }
             Step::Close => return false,
@@ -1151,10 +1226,29 @@ fn perform(wire: &mut Wire, head: &Head, script: &Script) -> bool {
 }
 
 /// Makes the close of a connection a RST.
-fn reset(stream: &TcpStream) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+pub fn reset(stream: &TcpStream) {
+    with_tokio(stream, |stream, _| stream.set_zero_linger().unwrap());
+}
+
+/// Whether the other side has closed, though what it sent before may be unread.
+fn has_hung_up(stream: &TcpStream) -> bool {
+    with_tokio(stream, |stream, runtime| {
+        runtime.block_on(async {
+            let ready = tokio::time::timeout(BEAT, stream.ready(tokio::io::Interest::READABLE)).await;
+            ready.is_ok_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
+        })
+    })
+}
+
+/// Does with a socket what the standard library cannot.
+fn with_tokio<T>(stream: &TcpStream, act: impl FnOnce(&tokio::net::TcpStream, &tokio::runtime::Runtime) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     let stream = stream.try_clone().unwrap();
     stream.set_nonblocking(true).unwrap();
-    tokio::net::TcpStream::from_std(stream).unwrap().set_zero_linger().unwrap();
+    let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+    let done = act(&stream, &runtime);
+    let stream = stream.into_std().unwrap();
+    stream.set_nonblocking(false).unwrap(); // the flag is shared with the socket that was given
+    done
 }

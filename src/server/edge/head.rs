@@ -78,6 +78,11 @@ impl Head {
         if window.len() < limits.head_bytes { Ok(Read::Partial) } else { Err(EdgeFault::HeadTooLarge) }
     }
 
+    /// Whether nothing of it has come.
+    pub(super) fn is_new(&self) -> bool {
+        self.version.is_none() && self.scanned == 0 && self.empty_lines == 0
+    }
+
     fn empty_line(&mut self, bytes: usize) -> Result<Read, EdgeFault> {
         if self.empty_lines == EMPTY_LINES_MAX {
             return Err(EdgeFault::EmptyLines);
