@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 use std::time::SystemTime;
 
 use http::StatusCode;
@@ -134,6 +135,8 @@ pub struct Record {
     pub total: Duration,
     /// Of that, time spent waiting on upstreams.
     pub upstream: Duration,
+    /// Since when an upstream is waited for; it is not in `upstream` yet.
+    pub waits_since: Option<Instant>,
 }
 
 impl Record {
@@ -166,6 +169,14 @@ impl Record {
             tags: BTreeMap::new(),
             total: Duration::ZERO,
             upstream: Duration::ZERO,
+            waits_since: None,
+        }
+    }
+
+    /// Enters the time that an upstream was waited for until now.
+    pub fn answered(&mut self) {
+        if let Some(since) = self.waits_since.take() {
+            self.upstream += since.elapsed();
         }
     }
 

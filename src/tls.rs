@@ -277,10 +277,17 @@ fn roots(authorities: &[Vec<u8>]) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
+/// Bytes to reserve for a file, and one more to see that it ends.
+fn capacity(file: &Path) -> usize {
+    let size = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+    usize::try_from(size.min(FILE_MAX)).unwrap_or_default() + 2
+}
+
 /// The bytes of a file, wiped when dropped.
 fn read(file: &Path) -> Result<secrecy::zeroize::Zeroizing<Vec<u8>>, PemError> {
     let open = std::fs::File::open(file).map_err(PemError::Open)?;
-    let mut bytes = secrecy::zeroize::Zeroizing::new(Vec::new());
+    // As large as it may become, so that no copy of it is left behind where it grew.
+    let mut bytes = secrecy::zeroize::Zeroizing::new(Vec::with_capacity(capacity(file)));
     open.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(PemError::Read)?;
     if bytes.len() as u64 > FILE_MAX { Err(PemError::TooLarge) } else { Ok(bytes) }
 }

@@ -135,7 +135,7 @@ fn made(hosts: &[String], from: Duration, until: Duration) -> Result<[File; 5], 
     ])
 }
 
-/// Writes all files, or none: where one cannot be made, those that were are taken back.
+/// Writes all files. Where one cannot be made, those that were are taken back; what `--force` has replaced is gone.
 fn write(folder: &Path, files: &[File], force: bool) -> Result<(), Failure> {
     let there: Vec<String> = files
         .iter()

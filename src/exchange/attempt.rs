@@ -120,13 +120,10 @@ impl<U: Upstream> Attempts<'_, U> {
             record.backend = Some(target.target.backend.name.clone());
             record.upstream_model = target.target.model.clone();
             record.native = target.native;
-            let started = Instant::now();
+            record.waits_since = Some(Instant::now());
             let left = tokio::time::Instant::from_std(self.deadline);
-            let mut waited = true;
-            let tried = tokio::time::timeout_at(left, self.attempt(target, record, started, &mut waited)).await;
-            if waited {
-                record.upstream += started.elapsed();
-            }
+            let tried = tokio::time::timeout_at(left, self.attempt(target, record)).await;
+            record.answered();
             match tried {
                 Ok(Ok(ended)) => return ended,
                 Ok(Err(missed)) => {
@@ -150,14 +147,8 @@ impl<U: Upstream> Attempts<'_, U> {
         Out::Fault(missed.fault)
     }
 
-    /// One attempt. `waited` is cleared once the time spent upstream has been entered in the record.
-    async fn attempt(
-        &self,
-        target: &TargetPlan,
-        record: &mut Record,
-        started: Instant,
-        waited: &mut bool,
-    ) -> Result<Out, Missed> {
+    /// One attempt. The time spent upstream is entered in the record as soon as the rest is the gateway's own.
+    async fn attempt(&self, target: &TargetPlan, record: &mut Record) -> Result<Out, Missed> {
         let reading = if self.delivery == Delivery::Relay { Reading::Relayed } else { Reading::Held };
         let backend = &target.target.backend;
         let body = shape::shape(self.request, &self.plan.contract, target).map_err(|error| internal(&error))?;
@@ -176,8 +167,7 @@ impl<U: Upstream> Attempts<'_, U> {
         }
         if self.delivery == Delivery::Relay {
             record.outcome = Outcome::Unchecked;
-            record.upstream += started.elapsed();
-            *waited = false;
+            record.answered();
             let headers = headers::inbound(&reply.headers, backend, reading);
             let body = self.in_time(backend, reply.body);
             return Ok(Out::Relay { status: reply.status, headers, body });
@@ -186,8 +176,7 @@ impl<U: Upstream> Attempts<'_, U> {
         if self.delivery == Delivery::Sift && is_plain_events(&reply.headers) {
             let mut stream = self.sift(target, reply.body)?;
             let begun = stream.begin(record).await;
-            record.upstream += started.elapsed();
-            *waited = false;
+            record.answered();
             let mut headers = inbound;
             headers.extend(answer::event_headers());
             return match begun {
@@ -197,8 +186,7 @@ impl<U: Upstream> Attempts<'_, U> {
             };
         }
         let (came, share) = self.collect(backend, reply).await?;
-        record.upstream += started.elapsed();
-        *waited = false;
+        record.answered();
         let mut ended = self.judged(target, came, record).await?;
         if let Out::Held(answer) = &mut ended {
             answer.held = Some(share);

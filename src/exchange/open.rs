@@ -8,6 +8,8 @@ use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
 use http::header;
+use http_body_util::BodyExt as _;
+use http_body_util::Empty;
 
 use crate::api::ingress::open::OpenRequest;
 use crate::catalog::Alias;
@@ -32,6 +34,7 @@ use crate::stage::send::Call;
 use crate::stage::send::CallBody;
 use crate::stage::send::Upload;
 use crate::stage::send::Upstream;
+use crate::stage::send::UpstreamBody;
 use crate::wire::fault::Code;
 
 /// A request of a path that no contract guards.
@@ -86,6 +89,11 @@ struct Passing {
     targets: Vec<Target>,
     deadline: Instant,
 }
+
+/// An upload was to be sent twice: a fault of the program.
+#[derive(Debug, thiserror::Error)]
+#[error("the body of the request is gone")]
+struct Gone;
 
 enum Shaped {
     /// It can be sent again, to the next target.
@@ -156,10 +164,10 @@ impl Passing {
             record.attempts += 1;
             record.backend = Some(target.backend.name.clone());
             record.upstream_model.clone_from(&target.model);
-            let started = Instant::now();
+            record.waits_since = Some(Instant::now());
             let left = tokio::time::Instant::from_std(self.deadline);
             let tried = tokio::time::timeout_at(left, self.attempt(gateway, &target, record)).await;
-            record.upstream += started.elapsed();
+            record.answered();
             let missed = match tried {
                 Ok(Ok(out)) => return out,
                 Ok(Err(missed)) => missed,
@@ -190,7 +198,7 @@ impl Passing {
                 let pieces = request.shaped(target.model.as_deref()).map_err(|error| attempt::internal(&error))?;
                 CallBody::Pieces(pieces)
             }
-            Shaped::Upload(upload) => upload.take().map_or(CallBody::Pieces(Vec::new()), CallBody::Upload),
+            Shaped::Upload(upload) => CallBody::Upload(upload.take().ok_or_else(|| attempt::internal(&Gone))?),
         };
         let call = Call {
             target: target.clone(),
@@ -207,10 +215,12 @@ impl Passing {
         }
         record.outcome = Outcome::Unchecked;
         let mut headers = headers::inbound(&reply.headers, backend, Reading::Relayed);
-        if self.method == Method::HEAD {
+        let body: UpstreamBody = if self.method == Method::HEAD {
             headers.extend(length(&reply.headers)); // that of the body which a GET would have had
-        }
-        let body = Box::pin(InTime::new(reply.body, backend.name.clone(), self.deadline));
+            Box::pin(Empty::new().map_err(|never| match never {}))
+        } else {
+            Box::pin(InTime::new(reply.body, backend.name.clone(), self.deadline))
+        };
         Ok(Out::Relay { status: reply.status, headers, body })
     }
 }

@@ -100,6 +100,7 @@ impl<U> Entry<U> {
         if !self.open {
             return;
         }
+        self.record.answered();
         self.record.total = self.started.elapsed();
         if let Some(own) = self.own {
             self.record.upstream = self.record.total.saturating_sub(own);

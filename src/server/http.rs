@@ -73,7 +73,7 @@ const EXPOSED: &str = "x-request-id, retry-after, x-portcullis-outcome, x-portcu
 
 /// What is known of a request besides itself.
 #[derive(Clone, Debug)]
-pub struct From {
+pub struct Arrival {
     /// The other end of the connection.
     pub peer: IpAddr,
     /// The connection, and why the edge reads no more of it.
@@ -84,7 +84,7 @@ pub struct From {
 pub async fn serve<U: Upstream>(
     server: Arc<Server<U>>,
     request: Request<Body>,
-    from: From,
+    arrival: Arrival,
 ) -> Result<Response<OutBody<U>>, Infallible> {
     let started = Instant::now();
     let id = server.ids.next(SystemTime::now()).to_string();
@@ -92,7 +92,7 @@ pub async fn serve<U: Upstream>(
     let own = server.gateway.settings.listen.headers;
     let (head, body) = request.into_parts();
     let origin = head.headers.get(header::ORIGIN).cloned();
-    let handled = Box::pin(handle(Arc::clone(&server), head, body, started, id, from));
+    let handled = Box::pin(handle(Arc::clone(&server), head, body, started, id, arrival));
     let mut response = match caught(handled).await {
         Some(response) => response,
         None => {
@@ -141,15 +141,15 @@ async fn handle<U: Upstream>(
     body: Body,
     started: Instant,
     id: String,
-    from: From,
+    arrival: Arrival,
 ) -> Response<OutBody<U>> {
     let path = head.uri.path().to_owned();
     let mut record = exchange::record(id, &shown(&path));
     let trusted = &server.gateway.settings.listen.trusted_proxies;
-    record.client = Some(authenticate::client(from.peer, trusted, &head.headers));
+    record.client = Some(authenticate::client(arrival.peer, trusted, &head.headers));
     record.trace_id = headers::trace_id(&head.headers);
     let mut entry = Entry::open(Arc::clone(&server), record, started);
-    if let Some(fault) = from.activity.refused().filter(|_| head.method.as_str() == socket::REFUSED) {
+    if let Some(fault) = arrival.activity.refused().filter(|_| head.method.as_str() == socket::REFUSED) {
         entry.record.reason = Some(fault.reason());
         let code = if fault.is_size() { Code::HeadersTooLarge } else { Code::InvalidHttp };
         return deny(entry, &Fault::new(code, Outcome::Denied, "listen", fault.to_string())).await;
@@ -169,11 +169,11 @@ async fn handle<U: Upstream>(
     entry.keep(place);
     match route(&head.method, &path, &head.headers) {
         Route::Chat => {
-            entry.follow(from.activity);
+            entry.follow(arrival.activity);
             chat(server, entry, head, body, caller).await
         }
         Route::Open(below) => {
-            entry.follow(from.activity);
+            entry.follow(arrival.activity);
             Box::pin(open(server, entry, head, below, body, caller)).await
         }
         Route::Models => {

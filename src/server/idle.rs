@@ -46,9 +46,58 @@ pub struct Activity {
     next: Mutex<Option<Waker>>,
     /// Why no more is read of it.
     refused: OnceLock<EdgeFault>,
-    /// Over HTTP/2, what its answers wait for: see [`UnderWay`]. Those that have gone are taken out as it is looked at.
-    streams: Mutex<Vec<Weak<AtomicU64>>>,
+    /// Over HTTP/2, its answers. Those that have gone are taken out as it is looked at.
+    streams: Mutex<Vec<Weak<dyn Stream>>>,
 }
+
+/// An answer over HTTP/2, which shares its connection with others.
+trait Stream: Send + Sync + std::fmt::Debug {
+    /// Milliseconds after the connection was accepted, plus one, since when a piece of it is there that nobody has asked
+    /// to be followed; 0 is none.
+    fn ready(&self) -> u64;
+
+    /// Ends it: nobody takes it, and what it holds is free again.
+    fn let_go(&self);
+
+    /// Whether it was let go.
+    fn is_let_go(&self) -> bool;
+}
+
+/// The body of such an answer.
+struct Slot<B> {
+    ready: AtomicU64,
+    /// None once it was let go.
+    body: Mutex<Option<B>>,
+}
+
+impl<B> std::fmt::Debug for Slot<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").field("ready", &self.ready).finish_non_exhaustive()
+    }
+}
+
+impl<B: Send> Stream for Slot<B> {
+    fn ready(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    fn let_go(&self) {
+        drop(locked(&self.body).take());
+    }
+
+    fn is_let_go(&self) -> bool {
+        locked(&self.body).is_none()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nobody took an answer, and it was let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the caller took nothing of the answer")]
+pub struct LetGo;
 
 impl Activity {
     /// A connection that was just accepted.
@@ -106,17 +155,16 @@ impl Activity {
     /// A request's head is whole. The exchange is under way until what is returned goes.
     pub fn begin(self: &Arc<Self>, version: Version) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        // Over HTTP/1 a caller that takes nothing shows at the socket. Over HTTP/2 the socket serves the others.
-        let ready = (version == Version::HTTP_2).then(|| {
-            let ready = Arc::new(AtomicU64::new(0));
-            let mut streams = self.streams();
-            if streams.len() >= STREAMS_KEPT {
-                streams.retain(|ready| ready.strong_count() > 0);
-            }
-            streams.push(Arc::downgrade(&ready));
-            ready
-        });
-        UnderWay { activity: Arc::clone(self), ready }
+        UnderWay { activity: Arc::clone(self), shares: version == Version::HTTP_2 }
+    }
+
+    /// Notes an answer that shares its connection with others.
+    fn note(&self, stream: Weak<dyn Stream>) {
+        let mut streams = locked(&self.streams);
+        if streams.len() >= STREAMS_KEPT {
+            streams.retain(|stream| stream.strong_count() > 0);
+        }
+        streams.push(stream);
     }
 
     /// Whether a request is under way.
@@ -126,25 +174,23 @@ impl Activity {
 
     /// Wakes this task once the request under way has been answered.
     pub(super) fn then_wake(&self, context: &Context<'_>) {
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+        *locked(&self.next) = Some(context.waker().clone());
     }
 
-    fn streams(&self) -> MutexGuard<'_, Vec<Weak<AtomicU64>>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether some caller has taken nothing of an answer that was there for it for so long.
+    /// Whether the caller has taken nothing of its answer for so long. Of several answers over one connection, those of
+    /// which that is true are let go, and the others live on, and the connection as long as there are others.
     fn is_left(&self, patience: Duration) -> bool {
         let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         let now = self.now();
         let long = |since: u64| since > 0 && now.saturating_sub(since - 1) >= patience;
-        let mut left = long(self.stuck.load(Ordering::Relaxed));
-        self.streams().retain(|ready| {
-            let ready = ready.upgrade();
-            left |= ready.as_ref().is_some_and(|ready| long(ready.load(Ordering::Relaxed)));
-            ready.is_some()
-        });
-        left
+        let streams: Vec<Arc<dyn Stream>> = {
+            let mut streams = locked(&self.streams);
+            streams.retain(|stream| stream.strong_count() > 0);
+            streams.iter().filter_map(Weak::upgrade).collect()
+        };
+        streams.iter().filter(|stream| long(stream.ready())).for_each(|stream| stream.let_go());
+        let gone = streams.iter().filter(|stream| stream.is_let_go()).count();
+        long(self.stuck.load(Ordering::Relaxed)) || (gone > 0 && gone >= self.under_way.load(Ordering::Relaxed))
     }
 
     /// Waits until the connection has lain idle for too long, a head has taken too long to come, or the
@@ -153,7 +199,7 @@ impl Activity {
         // What the connection is doing may change at any time, so no wait is longer than the shorter clock.
         let step = header_timeout.min(idle_timeout);
         loop {
-            if self.under_way.load(Ordering::Relaxed) > 0 {
+            if self.under_way.load(Ordering::Acquire) > 0 {
                 if self.is_left(idle_timeout) {
                     return;
                 }
@@ -180,16 +226,15 @@ impl Activity {
 #[derive(Debug)]
 pub struct UnderWay {
     activity: Arc<Activity>,
-    /// Over HTTP/2: milliseconds after the connection was accepted, plus one, since when a piece of the answer is
-    /// there that nobody has asked to be followed; 0 is none.
-    ready: Option<Arc<AtomicU64>>,
+    /// It shares its connection with others.
+    shares: bool,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.activity.answered.store(self.activity.now().max(1), Ordering::Relaxed);
-        self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
-        let next = self.activity.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.activity.under_way.fetch_sub(1, Ordering::Release); // whoever sees this sees when it was answered
+        let next = locked(&self.activity.next).take();
         if let Some(next) = next {
             next.wake();
         }
@@ -201,9 +246,16 @@ impl Drop for UnderWay {
 /// Where it breaks off, what came before goes out first: the library drops what it has not written yet, and a caller
 /// that sees not even the head takes the call for one that was never made, and makes it again.
 pub struct Counted<B: Body> {
-    body: B,
+    body: Inner<B>,
     exchange: UnderWay,
     broken: Option<Broken<B::Error>>,
+}
+
+enum Inner<B> {
+    /// Over HTTP/1 a caller that takes nothing shows at the socket.
+    Own(B),
+    /// Over HTTP/2 the socket serves the others, too.
+    Shared(Arc<Slot<B>>),
 }
 
 /// How a body broke off, to be told in a moment.
@@ -214,16 +266,44 @@ struct Broken<E> {
     moment: Option<Pin<Box<Sleep>>>,
 }
 
-impl<B: Body> Counted<B> {
+impl<B: Body + Send + 'static> Counted<B> {
     /// `body`, counted.
     pub fn new(body: B, exchange: UnderWay) -> Self {
-        Self { body, exchange, broken: None }
+        if !exchange.shares {
+            return Self { body: Inner::Own(body), exchange, broken: None };
+        }
+        let slot = Arc::new(Slot { ready: AtomicU64::new(0), body: Mutex::new(Some(body)) });
+        let stream: Arc<dyn Stream> = Arc::<Slot<B>>::clone(&slot);
+        exchange.activity.note(Arc::downgrade(&stream));
+        Self { body: Inner::Shared(slot), exchange, broken: None }
+    }
+}
+
+/// What comes of asking a body for more.
+type Polled<B> = Poll<Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>>;
+
+impl<B: Body + Unpin> Counted<B>
+where
+    B::Error: From<LetGo>,
+{
+    fn poll_inner(&mut self, context: &mut Context<'_>) -> Polled<B> {
+        match &mut self.body {
+            Inner::Own(body) => Pin::new(body).poll_frame(context),
+            Inner::Shared(slot) => {
+                let mut body = locked(&slot.body);
+                let Some(body) = body.as_mut() else { return Poll::Ready(Some(Err(LetGo.into()))) };
+                let frame = Pin::new(body).poll_frame(context);
+                let since = if frame.is_ready() { self.exchange.activity.now() + 1 } else { 0 };
+                slot.ready.store(since, Ordering::Relaxed);
+                frame
+            }
+        }
     }
 }
 
 impl<B: Body + Unpin> Body for Counted<B>
 where
-    B::Error: Unpin,
+    B::Error: Unpin + From<LetGo>,
 {
     type Data = B::Data;
     type Error = B::Error;
@@ -238,31 +318,37 @@ where
             }
             return Poll::Ready(self.broken.take().map(|broken| Err(broken.error)));
         }
-        let frame = Pin::new(&mut self.body).poll_frame(context);
+        let frame = self.poll_inner(context);
         if let Poll::Ready(Some(Err(error))) = frame {
-            let moment = self.exchange.ready.is_some().then(|| Box::pin(tokio::time::sleep(MOMENT)));
+            let moment = self.exchange.shares.then(|| Box::pin(tokio::time::sleep(MOMENT)));
             self.broken = Some(Broken { error, moment });
             context.waker().wake_by_ref(); // the clock is set when it is looked at next
             return Poll::Pending;
-        }
-        if let Some(ready) = &self.exchange.ready {
-            let since = if frame.is_ready() { self.exchange.activity.now() + 1 } else { 0 };
-            ready.store(since, Ordering::Relaxed);
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Inner::Own(body) => self.broken.is_none() && body.is_end_stream(),
+            Inner::Shared(slot) => {
+                self.broken.is_none() && locked(&slot.body).as_ref().is_some_and(|body| body.is_end_stream())
+            }
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Inner::Own(body) => body.size_hint(),
+            Inner::Shared(slot) => locked(&slot.body).as_ref().map_or_else(SizeHint::default, |body| body.size_hint()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt as _;
+
     use super::*;
 
     const HEAD: Duration = Duration::from_secs(10);
@@ -299,21 +385,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_asks_for_no_more_is_let_go_over_http2_too() {
+    async fn an_answer_that_nobody_takes_is_let_go_over_http2_and_no_other_with_it() {
         let activity = Activity::new();
-        let pieces = http_body_util::Full::new(bytes::Bytes::from_static(b"piece"));
-        let mut answer = Counted::new(pieces, activity.begin(Version::HTTP_2));
-        let held = tokio::time::timeout(Duration::from_secs(600), activity.ended(HEAD, IDLE)).await;
-        assert!(held.is_err(), "nothing is there for it yet");
+        let body = || http_body_util::Full::new(bytes::Bytes::from_static(b"piece")).map_err(|_| LetGo);
+        let mut left = Counted::new(body(), activity.begin(Version::HTTP_2));
+        let mut other = Counted::new(body(), activity.begin(Version::HTTP_2));
         let mut context = Context::from_waker(std::task::Waker::noop());
-        assert!(Pin::new(&mut answer).poll_frame(&mut context).is_ready());
-        let ended = ends_after(&activity).await;
-        assert!(ended >= IDLE && ended < IDLE + HEAD * 2, "{ended:?}");
-        assert_eq!(activity.streams().len(), 1);
-        drop(answer);
-        ends_after(&activity).await;
+        assert!(Pin::new(&mut left).poll_frame(&mut context).is_ready());
+        let held = tokio::time::timeout(IDLE * 3, activity.ended(HEAD, IDLE)).await;
+        assert!(held.is_err(), "the connection lives on");
+        assert!(!left.is_end_stream());
+        assert!(matches!(left.frame().await, Some(Err(LetGo))));
+        assert!(matches!(other.frame().await, Some(Ok(_))));
+        drop(other);
+        ends_after(&activity).await; // nothing else is under way
+        drop(left);
         activity.is_left(IDLE);
-        assert_eq!(activity.streams().len(), 0);
+        assert_eq!(locked(&activity.streams).len(), 0);
     }
 
     #[tokio::test(start_paused = true)]

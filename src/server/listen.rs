@@ -26,7 +26,7 @@ use crate::server::Server;
 use crate::server::admin;
 use crate::server::edge;
 use crate::server::http;
-use crate::server::http::From;
+use crate::server::http::Arrival;
 use crate::server::idle::Activity;
 use crate::server::idle::Counted;
 use crate::server::socket::Guarded;
@@ -213,7 +213,9 @@ async fn connection<U: Upstream>(
         Ok(Some(opened)) => opened,
         Ok(None) => return, // it said nothing
         Err(error) => {
-            common.server.metrics.no_tls();
+            if !matches!(error, HandshakeError::Silent) {
+                common.server.metrics.no_tls();
+            }
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             return tracing::debug!(%error, cause, %peer, "a connection ended early");
         }
@@ -224,8 +226,10 @@ async fn connection<U: Upstream>(
     let (seen, server) = (Arc::clone(&activity), Arc::clone(&common.server));
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (exchange, server) = (seen.begin(request.version()), Arc::clone(&server));
-        let from = From { peer: peer.ip(), activity: Arc::clone(&seen) };
-        async move { http::serve(server, request, from).await.map(|answer| answer.map(|body| Counted::new(body, exchange))) }
+        let arrival = Arrival { peer: peer.ip(), activity: Arc::clone(&seen) };
+        async move {
+            http::serve(server, request, arrival).await.map(|answer| answer.map(|body| Counted::new(body, exchange)))
+        }
     });
     let served = async {
         let stream = TokioIo::new(stream);

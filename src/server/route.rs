@@ -105,12 +105,15 @@ fn plain(path: &str) -> Vec<String> {
         text = percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned();
     }
     let segments = text.split(['/', '\\']).map(|segment| segment.split([';', '?', '#']).next().unwrap_or_default());
-    segments.map(|segment| segment.trim().to_lowercase()).filter(|segment| !matches!(&**segment, "" | ".")).collect()
+    segments
+        .map(|segment| segment.trim_matches(' ').to_lowercase())
+        .filter(|segment| !matches!(&**segment, "" | "."))
+        .collect()
 }
 
-/// Whether a path leads up, so that it could leave the version path of the backend.
+/// Whether a path leads up, so that it could leave the version path of the backend, or has what some servers end it at.
 fn is_twisted(path: &str) -> bool {
-    plain(path).iter().any(|segment| segment == "..")
+    plain(path).iter().any(|segment| segment == ".." || segment.chars().any(char::is_control))
 }
 
 /// The path of the gateway's own that a backend might take this one for.
@@ -203,6 +206,10 @@ mod tests {
             "/v1/models/..",
             "/v1/models/%2e%2e/files",
             "/v1/..",
+            "/v1/chat/completions%00",
+            "/v1/chat/completions%2500.json",
+            "/v1/files/a%0ab",
+            "/v1/models/m%00",
         ] {
             assert_eq!(of(Method::POST, path), Route::Unknown, "{path}");
         }

@@ -94,7 +94,7 @@ impl<U> OutBody<U> {
     /// The body as it begins: one that ends at once is never polled, so its record is closed here.
     pub fn begun(mut self) -> Self {
         if let Self::Relay(body, entry) = &mut self
-            && body.is_end_stream()
+            && is_over(body)
         {
             entry.close_now();
         }
@@ -108,12 +108,20 @@ impl<U> OutBody<U> {
     }
 }
 
+/// Whether nothing more of a body will go out. Over HTTP/2 its end may be told after the last byte that was declared.
+fn is_over(body: &UpstreamBody) -> bool {
+    body.is_end_stream() || body.size_hint().exact() == Some(0)
+}
+
 /// A body broke off. The answer is cut, so that the client sees it too.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokenOff {
     /// The backend's did.
     #[error("the answer broke off")]
     Upstream(#[from] crate::stage::send::UpstreamError),
+    /// Nobody took it.
+    #[error(transparent)]
+    LetGo(#[from] crate::server::idle::LetGo),
     /// The gateway failed in the middle of it.
     #[error("the gateway failed")]
     Fault,
@@ -144,8 +152,8 @@ impl<U> OutBody<U> {
             Self::Relay(body, entry) => match body.as_mut().poll_frame(context) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Some(Ok(frame))) => {
-                    // A body of declared length is not polled for its end.
-                    if body.is_end_stream() {
+                    // A body of declared length, or with trailers, is not polled for its end.
+                    if frame.is_trailers() || is_over(body) {
                         entry.close_now();
                     }
                     Poll::Ready(Some(Ok(frame)))

@@ -37,6 +37,9 @@ pub(super) enum HandshakeError {
     /// The client spoke plain HTTP, and was told so.
     #[error("the client spoke plain HTTP")]
     Plain,
+    /// The client went away before it said anything, as those do that only look whether the port is open.
+    #[error("the client said nothing")]
+    Silent,
     /// The handshake failed.
     #[error("the TLS handshake failed")]
     Failed(#[from] io::Error),
@@ -66,7 +69,10 @@ impl Transport {
         };
         let shaking = async {
             let mut first = [HANDSHAKE];
-            if stream.peek(&mut first).await? == 1 && first != [HANDSHAKE] {
+            if stream.peek(&mut first).await? == 0 {
+                return Err(HandshakeError::Silent);
+            }
+            if first != [HANDSHAKE] {
                 let _ = tokio::time::timeout(HEARING, tell(stream)).await; // it may not want to hear it
                 return Err(HandshakeError::Plain);
             }

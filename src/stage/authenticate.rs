@@ -82,9 +82,9 @@ pub fn authenticate(auth: Auth, cors: &[String], host: Option<&str>, headers: &H
 pub fn client(peer: IpAddr, trusted: &[Network], headers: &HeaderMap) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     let mut client = peer.to_canonical();
-    let hops = headers.get_all(FORWARDED_FOR).iter().flat_map(|hops| hops.to_str().unwrap_or("?").split(','));
-    let hops: Vec<&str> = hops.take(HOPS_MAX).collect();
-    for hop in hops.iter().rev() {
+    // From the last, which the nearest proxy wrote: the first ones may be anyone's.
+    let hops = headers.get_all(FORWARDED_FOR).iter().rev().flat_map(|hops| hops.to_str().unwrap_or("?").rsplit(','));
+    for hop in hops.take(HOPS_MAX) {
         if !is_trusted(client) {
             break;
         }
@@ -186,6 +186,7 @@ mod tests {
             ("127.0.0.1", vec!["203.0.113.7:443,[2001:db8::1]"], "2001:db8::1"),
             ("127.0.0.1", vec!["203.0.113.7:443"], "203.0.113.7"),
             ("::ffff:127.0.0.1", vec!["::ffff:203.0.113.7"], "203.0.113.7"),
+            ("127.0.0.1", vec![&"6.6.6.6,".repeat(100), "6.6.6.6, 203.0.113.7, 10.0.0.1"], "203.0.113.7"),
             ("127.0.0.1", vec!["6.6.6.6, unknown"], "127.0.0.1"),
             ("127.0.0.1", vec!["6.6.6.6, unknown, 10.0.0.9"], "10.0.0.9"),
         ] {

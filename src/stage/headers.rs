@@ -67,20 +67,7 @@ pub enum Reading {
 
 /// The headers of a call to a backend.
 pub fn outbound(client: &HeaderMap, caller: &Caller, backend: &Backend, reading: Reading) -> HeaderMap {
-    let own = matches!(backend.credentials, Credentials::Caller);
-    let stopped = |name: &str| {
-        FROM_CLIENT.contains(&name)
-            || name.starts_with("x-portcullis-")
-            || name.starts_with("x-forwarded-")
-            || (!own && ACCOUNT.contains(&name))
-    };
-    let mut out = passed(client, reading, |name| {
-        // Many servers take `x_team` for `x-team`: what may not pass under its name may not under that one either.
-        let alike = || name.replace('_', "-");
-        let set = |name: &str| backend.headers.iter().any(|(set, _)| set.as_str() == name);
-        stopped(name)
-            || (name.contains('_') && (stopped(&alike()) || set(&alike()) || HOP_BY_HOP.contains(&alike().as_str())))
-    });
+    let mut out = passed(client, reading, |name| is_stopped(name, backend));
     match (reading, client.get(header::ACCEPT_ENCODING)) {
         (Reading::Held, _) => {
             out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -103,6 +90,34 @@ pub fn outbound(client: &HeaderMap, caller: &Caller, backend: &Backend, reading:
         (Credentials::Caller, Caller::Anyone) | (Credentials::None, _) => {}
     }
     out
+}
+
+/// Whether a client's header goes no further than here.
+fn is_stopped(name: &str, backend: &Backend) -> bool {
+    let own = matches!(backend.credentials, Credentials::Caller);
+    let stopped = |name: &str| {
+        FROM_CLIENT.contains(&name)
+            || name.starts_with("x-portcullis-")
+            || name.starts_with("x-forwarded-")
+            || (!own && ACCOUNT.contains(&name))
+    };
+    // Many servers take `x_team` for `x-team`: what may not pass under its name may not under that one either.
+    let alike = || name.replace('_', "-");
+    let set = |name: &str| backend.headers.iter().any(|(set, _)| set.as_str() == name);
+    stopped(name)
+        || (name.contains('_') && (stopped(&alike()) || set(&alike()) || HOP_BY_HOP.contains(&alike().as_str())))
+}
+
+/// The trailers of a call: what may not be among the headers may not come behind the body either, nor may what the
+/// operator sets.
+pub fn trailers_out(client: &HeaderMap, backend: &Backend) -> HeaderMap {
+    let set = |name: &str| backend.headers.iter().any(|(set, _)| set.as_str() == name);
+    passed(client, Reading::Held, |name| is_stopped(name, backend) || set(name))
+}
+
+/// The trailers of a backend's answer, as a caller gets them.
+pub fn trailers_in(trailers: &HeaderMap, backend: &Backend) -> HeaderMap {
+    inbound(trailers, backend, Reading::Held)
 }
 
 /// The headers of a backend's answer, as a caller gets them.
@@ -280,6 +295,17 @@ mod tests {
         );
         let other = outbound(&client, &caller, &backend(Credentials::None), Reading::Held);
         assert!(!other.contains_key("authorization") && !other.contains_key("openai-organization"));
+    }
+
+    #[test]
+    fn what_may_not_be_a_header_may_not_be_a_trailer() {
+        let operator = backend(Credentials::Operator(OperatorKey::new("sk-op".to_owned()).unwrap()));
+        let client =
+            map(&[("x-api-key", "c"), ("cookie", "a=b"), ("x_api_key", "c"), ("x-team", "me"), ("x-sum", "1")]);
+        assert_eq!(names(&trailers_out(&client, &operator)), ["x-sum"]);
+        let from =
+            map(&[("x-echo", "sk-op"), ("x-portcullis-outcome", "accepted"), ("set-cookie", "a"), ("x-sum", "1")]);
+        assert_eq!(names(&trailers_in(&from, &operator)), ["x-sum"]);
     }
 
     #[test]

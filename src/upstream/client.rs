@@ -18,6 +18,7 @@ use tokio::time::Sleep;
 use crate::catalog::Backend;
 use crate::catalog::Catalog;
 use crate::dialect::table::BackendKind;
+use crate::stage::headers;
 use crate::stage::send::Call;
 use crate::stage::send::Phase;
 use crate::stage::send::Upstream;
@@ -33,7 +34,7 @@ use crate::upstream::outgoing::Progress;
 use crate::upstream::pool::CallError;
 use crate::upstream::pool::Outbound;
 use crate::upstream::pool::Pool;
-use crate::upstream::pool::ReplyBody;
+use crate::upstream::reply::ReplyBody;
 use crate::upstream::scripted::Scripted;
 
 /// Every backend of a catalogue, with its pool.
@@ -74,7 +75,7 @@ impl Backends {
         };
         let Some(place) = pool.place().await else { return Err(connect("the pool is closed".into())) };
         let path = format!("{}{}", base.path, call.path);
-        let body = Outgoing::new(call.body);
+        let body = Outgoing::new(call.body, &backend);
         let progress = body.progress();
         let outbound = Outbound { method: call.method, path, headers: call.headers, body };
         let stall = |phase, after| UpstreamError::Stall { backend: backend.name.clone(), phase, after };
@@ -121,13 +122,13 @@ impl Upstream for Backends {
 struct Timed {
     body: Gathered<ReplyBody>,
     /// The clock of the pause under way. Made when the body first pauses: most answers never do.
-    idle: Option<Idle>,
+    idle: Option<Pause>,
     backend: Arc<Backend>,
     progress: Arc<Progress>,
     _place: OwnedSemaphorePermit,
 }
 
-struct Idle {
+struct Pause {
     clock: Pin<Box<Sleep>>,
     /// The last piece came after the clock was set.
     since: Option<Instant>,
@@ -137,7 +138,7 @@ impl Timed {
     /// Whether nothing has come for too long.
     fn is_late(&mut self, context: &mut Context<'_>) -> bool {
         let after = self.backend.timeouts.idle;
-        let idle = self.idle.get_or_insert_with(|| Idle { clock: Box::pin(tokio::time::sleep(after)), since: None });
+        let idle = self.idle.get_or_insert_with(|| Pause { clock: Box::pin(tokio::time::sleep(after)), since: None });
         loop {
             if idle.clock.as_mut().poll(context).is_pending() {
                 return false;
@@ -163,6 +164,12 @@ impl Body for Timed {
                 if let Some(idle) = &mut this.idle {
                     idle.since = Some(Instant::now());
                 }
+                let frame = frame.map(|frame| {
+                    frame.map(|frame| match frame.into_trailers() {
+                        Ok(trailers) => Frame::trailers(headers::trailers_in(&trailers, &this.backend)),
+                        Err(data) => data,
+                    })
+                });
                 Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&this.backend, &this.progress, error))))
             }
             Poll::Pending if this.is_late(context) => {

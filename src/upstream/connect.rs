@@ -46,6 +46,15 @@ pub(super) struct Connector {
     patience: Duration,
 }
 
+/// How a request names what it is for (RFC 9112 section 3.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form<'c> {
+    /// By its path.
+    Origin,
+    /// By the whole address, for a proxy that reads it, with what the proxy wants to see.
+    Absolute { credentials: Option<&'c HeaderValue> },
+}
+
 /// How a backend is reached.
 enum Way {
     /// Without TLS: to the backend itself, or to a proxy that reads the requests (RFC 9112 section 3.2.2).
@@ -85,11 +94,11 @@ impl Connector {
         Ok(Self { way, to, patience: backend.timeouts.connect })
     }
 
-    /// Whether a proxy reads the requests, so that each must name its whole address, and what it wants to see.
-    pub(super) fn is_read(&self) -> (bool, Option<&HeaderValue>) {
+    /// How a request names what it is for.
+    pub(super) fn form(&self) -> Form<'_> {
         match &self.way {
-            Way::Plain { proxied: Some(credentials), .. } => (true, credentials.as_ref()),
-            Way::Plain { proxied: None, .. } | Way::Secure(_) | Way::Tunnel(_) => (false, None),
+            Way::Plain { proxied: Some(credentials), .. } => Form::Absolute { credentials: credentials.as_ref() },
+            Way::Plain { proxied: None, .. } | Way::Secure(_) | Way::Tunnel(_) => Form::Origin,
         }
     }
 

@@ -68,7 +68,7 @@ where
             None => std::task::ready!(Pin::new(&mut this.body).poll_frame(context)),
         };
         let frame = match frame {
-            Some(Ok(frame)) if !this.body.is_end_stream() && this.next.is_none() => frame,
+            Some(Ok(frame)) if !this.body.is_end_stream() => frame,
             other => return Poll::Ready(other),
         };
         match frame.into_data() {

@@ -34,10 +34,10 @@ use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
+use crate::upstream::kept::Kept;
 use crate::upstream::outgoing::Outgoing;
 use crate::upstream::outgoing::Progress;
-use crate::upstream::pool::Idle;
-use crate::upstream::stream::Refusal;
+use crate::upstream::stream::LastWord;
 use crate::upstream::stream::Stream;
 
 /// Bytes of an answer's head, and of all that come before an answer: interim ones have no number that bounds them.
@@ -51,7 +51,7 @@ pub(super) struct Link {
     sender: http1::SendRequest<Outgoing>,
     /// None once it has ended: what still waits in it learns of that when it goes.
     connection: Option<Box<http1::Connection<TokioIo<Metered>, Outgoing>>>,
-    refusal: Refusal,
+    last_word: LastWord,
     meter: Arc<Meter>,
     /// How far the request has gone out.
     sent: Option<Arc<Progress>>,
@@ -60,18 +60,18 @@ pub(super) struct Link {
 impl Link {
     /// Sets HTTP/1 up on a connection; nothing is sent yet.
     pub(super) async fn new(stream: Stream) -> hyper::Result<Self> {
-        let refusal = stream.refusal();
+        let last_word = stream.last_word();
         let meter = Arc::new(Meter::default());
         let stream = TokioIo::new(stream.read_on());
         let stream = TokioIo::new(Metered { stream, meter: Arc::clone(&meter) });
         let (sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake::<_, Outgoing>(stream).await?;
-        Ok(Self { sender, connection: Some(Box::new(connection)), refusal, meter, sent: None })
+        Ok(Self { sender, connection: Some(Box::new(connection)), last_word, meter, sent: None })
     }
 
-    /// Where a refusal is noted, should there be one.
-    pub(super) fn refusal(&self) -> Refusal {
-        self.refusal.clone()
+    /// Where a last_word is noted, should there be one.
+    pub(super) fn last_word(&self) -> LastWord {
+        self.last_word.clone()
     }
 
     fn drive(&mut self, context: &mut Context<'_>) {
@@ -103,16 +103,12 @@ impl Link {
         Ok((response, self))
     }
 
-    /// Lets the connection come to rest after an answer was read. False where it can carry no other.
-    fn rests(&mut self) -> bool {
+    /// Lets the connection come to rest after an answer was read, or looks whether it still does. False where it can
+    /// carry no other answer, as far as this side has heard.
+    pub(super) fn rests(&mut self) -> bool {
         // Nobody waits for an idle connection: whether it has ended shows when it is taken up again.
         self.drive(&mut Context::from_waker(Waker::noop()));
         self.connection.is_some() && self.sender.is_ready() && !self.meter.unheard.load(Ordering::Relaxed)
-    }
-
-    /// Whether an idle connection still stands, as far as this side has heard.
-    pub(super) fn stands(&mut self) -> bool {
-        self.rests()
     }
 }
 
@@ -260,13 +256,13 @@ impl Drop for Metered {
 pub(super) struct LinkBody {
     incoming: Incoming,
     link: Option<Link>,
-    idle: Arc<Idle>,
+    kept: Arc<Kept>,
 }
 
 impl LinkBody {
-    /// The body of an answer that came over `link`, which goes back to `idle`.
-    pub(super) fn new(incoming: Incoming, link: Link, idle: Arc<Idle>) -> Self {
-        let mut body = Self { incoming, link: Some(link), idle };
+    /// The body of an answer that came over `link`, which goes back to what is `kept`.
+    pub(super) fn new(incoming: Incoming, link: Link, kept: Arc<Kept>) -> Self {
+        let mut body = Self { incoming, link: Some(link), kept };
         if body.incoming.is_end_stream() {
             body.give_back();
         }
@@ -277,7 +273,7 @@ impl LinkBody {
         if let Some(mut link) = self.link.take()
             && link.rests()
         {
-            self.idle.put(link);
+            self.kept.put(link);
         }
     }
 }
@@ -297,8 +293,8 @@ impl Body for LinkBody {
         }
         match &frame {
             Poll::Ready(None) => this.give_back(),
-            // A body of declared length is not asked for its end.
-            Poll::Ready(Some(Ok(_))) if this.incoming.is_end_stream() => this.give_back(),
+            // A body of declared length, or with trailers, is not asked for its end.
+            Poll::Ready(Some(Ok(frame))) if frame.is_trailers() || this.incoming.is_end_stream() => this.give_back(),
             _ => {}
         }
         frame

@@ -3,9 +3,12 @@
 pub mod client;
 mod connect;
 mod gathered;
+mod head;
+mod kept;
 mod link;
 pub mod outgoing;
 mod pool;
+mod reply;
 pub mod sample;
 pub mod scripted;
 mod stream;

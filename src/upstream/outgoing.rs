@@ -16,6 +16,8 @@ use http_body::Frame;
 use http_body::SizeHint;
 use tokio::time::Instant;
 
+use crate::catalog::Backend;
+use crate::stage::headers;
 use crate::stage::send::CallBody;
 use crate::stage::send::Upload;
 use crate::stage::send::UploadError;
@@ -33,7 +35,7 @@ enum What {
     /// Pieces, sent as they are: none is copied.
     Pieces { rest: VecDeque<Bytes>, left: u64 },
     /// A caller's body, sent as it comes.
-    Upload(Upload),
+    Upload(Upload, Arc<Backend>),
 }
 
 /// When the last piece of a body was handed to its connection.
@@ -93,14 +95,14 @@ impl Progress {
 }
 
 impl Outgoing {
-    /// A body as a call has it.
-    pub fn new(body: CallBody) -> Self {
+    /// A body as a call to `backend` has it.
+    pub fn new(body: CallBody, backend: &Arc<Backend>) -> Self {
         let what = match body {
             CallBody::Pieces(pieces) => {
                 let left = pieces.iter().map(|piece| piece.len() as u64).sum();
                 What::Pieces { rest: pieces.into(), left }
             }
-            CallBody::Upload(upload) => What::Upload(upload),
+            CallBody::Upload(upload) => What::Upload(upload, Arc::clone(backend)),
         };
         let outgoing = Self { what, progress: Arc::new(Progress::new()) };
         if outgoing.is_end_stream() {
@@ -121,7 +123,7 @@ impl Outgoing {
                 what: What::Pieces { rest: rest.clone(), left: *left },
                 progress: Arc::clone(&self.progress),
             }),
-            What::Upload(_) => None,
+            What::Upload(..) => None,
         }
     }
 }
@@ -147,7 +149,7 @@ impl Body for Outgoing {
                 *left -= next.as_ref().map_or(0, |piece| piece.len() as u64);
                 Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
             }
-            What::Upload(upload) => {
+            What::Upload(upload, backend) => {
                 let frame = std::task::ready!(upload.as_mut().poll_frame(context));
                 if let Some(Err(error)) = &frame {
                     let _ = this.progress.failed.set(*error); // the first is the one that counts
@@ -155,7 +157,13 @@ impl Body for Outgoing {
                 if frame.is_none() || upload.is_end_stream() {
                     this.progress.whole();
                 }
-                Poll::Ready(frame)
+                // A trailer may hold what a header may not.
+                Poll::Ready(frame.map(|frame| {
+                    frame.map(|frame| match frame.into_trailers() {
+                        Ok(trailers) => Frame::trailers(headers::trailers_out(&trailers, backend)),
+                        Err(data) => data,
+                    })
+                }))
             }
         }
     }
@@ -163,14 +171,14 @@ impl Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         match &self.what {
             What::Pieces { rest, .. } => rest.is_empty(),
-            What::Upload(upload) => upload.is_end_stream(),
+            What::Upload(upload, _) => upload.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.what {
             What::Pieces { left, .. } => SizeHint::with_exact(*left),
-            What::Upload(upload) => upload.size_hint(),
+            What::Upload(upload, _) => upload.size_hint(),
         }
     }
 }

@@ -1,18 +1,10 @@
-//! The connections to one backend: idle ones, the shared one where it speaks HTTP/2, and the bound on calls.
+//! The connections to one backend: a call goes over one that is kept or over a new one, and there is a bound on calls.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
@@ -23,10 +15,6 @@ use http::Uri;
 use http::Version;
 use http::header;
 use http::uri::Scheme;
-use http_body::Body;
-use http_body::Frame;
-use http_body::SizeHint;
-use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioExecutor;
@@ -41,16 +29,18 @@ use crate::catalog::BaseUrl;
 use crate::upstream::client::PoolError;
 use crate::upstream::connect::ConnectError;
 use crate::upstream::connect::Connector;
+use crate::upstream::connect::Form;
+use crate::upstream::head;
+use crate::upstream::head::HeadError;
+use crate::upstream::kept::Kept;
+use crate::upstream::kept::Shared;
 use crate::upstream::link::Link;
 use crate::upstream::link::LinkBody;
 use crate::upstream::outgoing::Outgoing;
-use crate::upstream::stream::Refusal;
+use crate::upstream::reply::ReplyBody;
+use crate::upstream::stream::LastWord;
 use crate::upstream::stream::Stream;
 
-/// Idle connections are dropped before a server's own keep-alive ends them (15 s and more are usual).
-const POOL_IDLE: Duration = Duration::from_secs(14);
-/// How often idle connections are looked through.
-const SWEEP: Duration = Duration::from_secs(2);
 /// Calls that nothing was written of, begun anew on a new connection.
 const FRESH_MAX: usize = 2;
 /// An HTTP/2 connection that is silent for so long while it carries calls is asked whether it still stands.
@@ -86,22 +76,13 @@ pub(super) struct Pool {
     connector: Connector,
     base: BaseUrl,
     host: HeaderValue,
-    idle: Arc<Idle>,
-    shared: Mutex<Option<Shared>>,
+    kept: Arc<Kept>,
     /// The backend speaks HTTP/1, as far as is known: each call has a connection of its own.
     alone: AtomicBool,
     /// Whose turn it is to connect, where that may serve others, too.
     turn: tokio::sync::Mutex<()>,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
-}
-
-/// An HTTP/2 connection, which carries many calls at once. Its task ends when its last sender and call are gone.
-#[derive(Clone)]
-struct Shared {
-    sender: http2::SendRequest<Outgoing>,
-    used: Instant,
-    refusal: Refusal,
 }
 
 impl Pool {
@@ -114,8 +95,7 @@ impl Pool {
             connector: Connector::new(backend, to)?,
             base: base.clone(),
             host,
-            idle: Arc::new(Idle::new(backend.concurrency, tasks.clone())),
-            shared: Mutex::new(None),
+            kept: Arc::new(Kept::new(backend.concurrency, tasks.clone())),
             alone: AtomicBool::new(base.scheme != Scheme::HTTPS), // HTTP/2 is agreed on in the handshake
             turn: tokio::sync::Mutex::new(()),
             places: Arc::new(Semaphore::new(backend.concurrency)),
@@ -136,9 +116,9 @@ impl Pool {
         let (mut fresh, mut resent) = (0, false);
         loop {
             // In boxes: what is rare, and large.
-            let sent = if let Some(shared) = self.shared() {
+            let sent = if let Some(shared) = self.kept.shared() {
                 Box::pin(self.over_shared(shared, outbound)).await?
-            } else if let Some(link) = self.idle.take() {
+            } else if let Some(link) = self.kept.take() {
                 self.over_link(link, outbound).await?
             } else {
                 fresh += 1;
@@ -154,12 +134,12 @@ impl Pool {
                 Ok(response) => return Ok(response),
                 Err(failed) => failed,
             };
-            if let Some(refused) = failed.refusal.get() {
+            if let Some(refused) = failed.last_word.get() {
                 return Err(CallError::Connect(ConnectError::Failed(refused.into())));
             }
             let untouched = failed.is_untouched();
             if failed.http2 && !failed.is_refused() {
-                self.forget(&failed.refusal); // it may not know yet that it has ended
+                self.kept.forget(&failed.last_word); // it may not know yet that it has ended
             }
             let spare = failed.spare.take().map(|spare| *spare).filter(|_| untouched && !resent);
             let (error, unsent) = failed.parts();
@@ -181,7 +161,7 @@ impl Pool {
         let mut turn = None;
         if !self.alone.load(Ordering::Relaxed) {
             turn = Some(tokio::time::timeout_at(until, self.turn.lock()).await.map_err(late)?);
-            if self.shared().is_some() {
+            if self.kept.shared().is_some() {
                 return Ok(None);
             }
             if self.alone.load(Ordering::Relaxed) {
@@ -205,28 +185,33 @@ impl Pool {
     ) -> Result<Result<Response<ReplyBody>, Box<Failed>>, CallError> {
         let path = outbound.path;
         let mut request = Request::new(outbound.body);
-        let (read, credentials) = self.connector.is_read();
-        let target = if read { uri(&self.base, &path) } else { Uri::try_from(path.as_str()).ok() };
+        let form = self.connector.form();
+        let target = match form {
+            Form::Origin => Uri::try_from(path.as_str()).ok(),
+            Form::Absolute { .. } => uri(&self.base, &path),
+        };
         *request.uri_mut() = target.ok_or(CallError::Address)?;
         *request.method_mut() = outbound.method;
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = outbound.headers;
-        if let Some(credentials) = credentials {
+        if let Form::Absolute { credentials: Some(credentials) } = form {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, credentials.clone());
         }
         request.headers_mut().insert(header::HOST, self.host.clone());
-        let refusal = link.refusal();
+        let last_word = link.last_word();
         Ok(match link.exchange(request).await {
             // It is the proxy that says so, and the backend has heard of nothing.
-            Ok((response, _)) if read && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            Ok((response, _))
+                if form != Form::Origin && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED =>
+            {
                 let reason = "the proxy does not take the gateway's credentials, or wants some (407)";
                 return Err(CallError::Connect(ConnectError::Failed(reason.into())));
             }
             Ok((response, link)) => {
-                sound(&response).map_err(CallError::Head)?; // the connection goes with it
-                Ok(response.map(|incoming| ReplyBody::Link(LinkBody::new(incoming, link, Arc::clone(&self.idle)))))
+                head::sound(&response).map_err(CallError::Head)?; // the connection goes with it
+                Ok(response.map(|incoming| ReplyBody::Link(LinkBody::new(incoming, link, Arc::clone(&self.kept)))))
             }
-            Err(error) => Err(Box::new(Failed { error, path, http2: false, refusal, spare: None })),
+            Err(error) => Err(Box::new(Failed { error, path, http2: false, last_word, spare: None })),
         })
     }
 
@@ -235,7 +220,7 @@ impl Pool {
         shared: Shared,
         outbound: Outbound,
     ) -> Result<Result<Response<ReplyBody>, Box<Failed>>, CallError> {
-        let Shared { mut sender, refusal, .. } = shared;
+        let (mut sender, last_word, call) = shared.begin();
         let spare = outbound.body.again().map(|body| {
             let (method, path) = (outbound.method.clone(), outbound.path.clone());
             Box::new(Outbound { method, path, headers: outbound.headers.clone(), body })
@@ -247,38 +232,19 @@ impl Pool {
         *request.version_mut() = Version::HTTP_2;
         *request.headers_mut() = outbound.headers;
         Ok(match sender.try_send_request(request).await {
-            Ok(response) => Ok(response.map(ReplyBody::Shared)),
-            Err(error) => Err(Box::new(Failed { error, path, http2: true, refusal, spare })),
+            Ok(response) => Ok(response.map(|body| ReplyBody::Shared { body, _call: call })),
+            Err(error) => Err(Box::new(Failed { error, path, http2: true, last_word, spare })),
         })
-    }
-
-    /// The shared connection, if there is one that stands and is not about to be closed by the other side.
-    fn shared(&self) -> Option<Shared> {
-        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let stands = |shared: &Shared| !shared.sender.is_closed() && now.duration_since(shared.used) < POOL_IDLE;
-        let Some(shared) = place.as_mut().filter(|shared| stands(shared)) else {
-            *place = None;
-            return None;
-        };
-        shared.used = now;
-        Some(shared.clone())
-    }
-
-    /// Shares a connection no longer, be it the one that is shared.
-    fn forget(&self, of: &Refusal) {
-        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        place.take_if(|shared| shared.refusal.is_of(of));
     }
 
     /// Sets HTTP/2 up on a new connection, to be shared from now on.
     async fn share(&self, stream: Stream) -> hyper::Result<()> {
-        let refusal = stream.refusal();
+        let last_word = stream.last_word();
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
             .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(connection_window(self.idle.most))
+            .initial_connection_window_size(connection_window(self.kept.most()))
             .max_header_list_size(HEAD_LIST_MAX)
             .handshake::<_, Outgoing>(stream)
             .await?;
@@ -287,8 +253,7 @@ impl Pool {
                 tracing::debug!(%error, "an HTTP/2 connection to a backend ended early");
             }
         });
-        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Shared { sender, used: Instant::now(), refusal });
+        self.kept.share(Shared::new(sender, last_word));
         Ok(())
     }
 }
@@ -300,43 +265,6 @@ fn connection_window(calls: usize) -> u32 {
     u32::try_from(calls).unwrap_or(MOST).saturating_mul(STREAM_WINDOW).min(MOST)
 }
 
-/// Why the head of an answer is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HeadError {
-    /// RFC 9112 section 6.3: such an answer ought to be handled as an error.
-    #[error("the answer has both `content-length` and `transfer-encoding`")]
-    TwoFramings,
-    #[error("the answer has more than one `content-length`")]
-    ManyContentLengths,
-    /// A coding that is not undone here, or two answers in one.
-    #[error("the answer's `transfer-encoding` is not just `chunked`")]
-    TransferEncoding,
-    #[error("the answer switches to another protocol, which nobody asked for")]
-    Switched,
-}
-
-/// Whether the head of an answer over HTTP/1 says in one way alone where its body ends. The library takes one of several
-/// that are there; a proxy or a client behind it may take another, and read what follows as the next answer.
-fn sound<B>(response: &Response<B>) -> Result<(), HeadError> {
-    if response.status().is_informational() {
-        return Err(HeadError::Switched);
-    }
-    let mut lengths = response.headers().get_all(header::CONTENT_LENGTH).iter();
-    let mut codings = response.headers().get_all(header::TRANSFER_ENCODING).iter();
-    let (length, coding) = (lengths.next(), codings.next());
-    if length.is_some() && coding.is_some() {
-        return Err(HeadError::TwoFramings);
-    }
-    if lengths.next().is_some() || length.is_some_and(|length| length.as_bytes().contains(&b',')) {
-        return Err(HeadError::ManyContentLengths);
-    }
-    let is_chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
-    if codings.next().is_some() || coding.is_some_and(|coding| !is_chunked(coding)) {
-        return Err(HeadError::TransferEncoding);
-    }
-    Ok(())
-}
-
 /// Bytes of the headers of an answer over HTTP/2.
 const HEAD_LIST_MAX: u32 = 256 << 10;
 
@@ -346,7 +274,7 @@ struct Failed {
     path: String,
     http2: bool,
     /// Why the backend ended the connection before it took anything, where it said so.
-    refusal: Refusal,
+    last_word: LastWord,
     /// The same request once more, where it can be had again.
     spare: Option<Box<Outbound>>,
 }
@@ -398,117 +326,6 @@ fn host(base: &BaseUrl) -> &str {
     }
 }
 
-/// The body of an answer as it comes off a connection.
-pub(super) enum ReplyBody {
-    /// Off a connection of its own.
-    Link(LinkBody),
-    /// Off a shared one.
-    Shared(Incoming),
-}
-
-impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Link(body) => Pin::new(body).poll_frame(context),
-            Self::Shared(body) => Pin::new(body).poll_frame(context),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Link(body) => body.is_end_stream(),
-            Self::Shared(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Link(body) => body.size_hint(),
-            Self::Shared(body) => body.size_hint(),
-        }
-    }
-}
-
-/// Idle connections, the one that was used last at the end. Each is dropped when it has lain idle for long enough, or
-/// the backend has closed it.
-pub(super) struct Idle {
-    resting: Mutex<Resting>,
-    most: usize,
-    tasks: TaskTracker,
-}
-
-#[derive(Default)]
-struct Resting {
-    links: VecDeque<(Instant, Link)>,
-    /// A task looks through them, as long as there are any.
-    swept: bool,
-}
-
-impl Idle {
-    fn new(most: usize, tasks: TaskTracker) -> Self {
-        Self { resting: Mutex::default(), most, tasks }
-    }
-
-    /// Takes the connection that was used last.
-    fn take(&self) -> Option<Link> {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, link) = resting.links.pop_back()?;
-        if since.elapsed() < POOL_IDLE {
-            return Some(link);
-        }
-        let old = std::mem::take(&mut resting.links); // all others are older
-        drop(resting);
-        drop(old);
-        None
-    }
-
-    /// Puts a connection back.
-    pub(super) fn put(self: &Arc<Self>, link: Link) {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.links.push_back((Instant::now(), link));
-        let surplus = if resting.links.len() > self.most { resting.links.pop_front() } else { None };
-        let begin = !std::mem::replace(&mut resting.swept, true);
-        drop(resting);
-        drop(surplus);
-        if begin {
-            self.tasks.spawn(sweep(Arc::downgrade(self)));
-        }
-    }
-
-    /// Drops connections that have lain idle for long enough or have ended. False where none is left to look after.
-    fn swept(&self) -> bool {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        let links = std::mem::take(&mut resting.links);
-        let mut ended = Vec::new();
-        for (since, mut link) in links {
-            if since.elapsed() < POOL_IDLE && link.stands() {
-                resting.links.push_back((since, link));
-            } else {
-                ended.push(link);
-            }
-        }
-        resting.swept = !resting.links.is_empty();
-        let more = resting.swept;
-        drop(resting);
-        drop(ended);
-        more
-    }
-}
-
-/// Looks through idle connections until there are none, or nobody needs them.
-async fn sweep(idle: Weak<Idle>) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        let Some(idle) = idle.upgrade() else { return };
-        if !idle.swept() {
-            return;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -519,32 +336,6 @@ mod tests {
         assert_eq!(connection_window(256), 64 << 20);
         for many in [8_192, 1 << 20, usize::MAX] {
             assert_eq!(connection_window(many), 0x7fff_ffff);
-        }
-    }
-
-    #[test]
-    fn the_end_of_an_answer_is_told_in_one_way() {
-        let read = |head: &[(&'static str, &'static str)]| {
-            let mut response = Response::new(());
-            for (name, value) in head {
-                response.headers_mut().append(*name, HeaderValue::from_static(value));
-            }
-            sound(&response).err()
-        };
-        const LENGTH: &str = "content-length";
-        const CODING: &str = "transfer-encoding";
-        for (head, expected) in [
-            (&[][..], None),
-            (&[(LENGTH, "5")], None),
-            (&[(CODING, " Chunked")], None),
-            (&[(LENGTH, "5"), (CODING, "chunked")], Some(HeadError::TwoFramings)),
-            (&[(LENGTH, "5"), (LENGTH, "5")], Some(HeadError::ManyContentLengths)),
-            (&[(LENGTH, "5, 5")], Some(HeadError::ManyContentLengths)),
-            (&[(CODING, "gzip, chunked")], Some(HeadError::TransferEncoding)),
-            (&[(CODING, "chunked"), (CODING, "chunked")], Some(HeadError::TransferEncoding)),
-            (&[(CODING, "identity")], Some(HeadError::TransferEncoding)),
-        ] {
-            assert_eq!(read(head), expected, "{head:?}");
         }
     }
 

@@ -29,7 +29,7 @@ const LAST_READS: usize = 64;
 /// A connection, with TLS or without.
 pub(super) struct Stream {
     inner: MaybeHttpsStream<TokioIo<TcpStream>>,
-    refusal: Refusal,
+    last_word: LastWord,
     /// Why a write failed, until what the backend said before is heard.
     failed: Option<io::Error>,
     /// Whoever uses it reads on after a write has failed.
@@ -38,9 +38,9 @@ pub(super) struct Stream {
 
 /// Where it is noted that a backend refused who calls.
 #[derive(Clone, Default)]
-pub(super) struct Refusal(Arc<OnceLock<String>>);
+pub(super) struct LastWord(Arc<OnceLock<String>>);
 
-impl Refusal {
+impl LastWord {
     /// What the backend said.
     pub(super) fn get(&self) -> Option<&str> {
         self.0.get().map(String::as_str)
@@ -80,7 +80,7 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 impl Stream {
     /// `inner`, watched.
     pub(super) fn new(inner: MaybeHttpsStream<TokioIo<TcpStream>>) -> Self {
-        Self { inner, refusal: Refusal::default(), failed: None, read_on: false }
+        Self { inner, last_word: LastWord::default(), failed: None, read_on: false }
     }
 
     /// The same for one who reads on after a write has failed, and so hears the backend's last word without help.
@@ -96,9 +96,9 @@ impl Stream {
         }
     }
 
-    /// Where a refusal is noted, should there be one.
-    pub(super) fn refusal(&self) -> Refusal {
-        self.refusal.clone()
+    /// Where a last_word is noted, should there be one.
+    pub(super) fn last_word(&self) -> LastWord {
+        self.last_word.clone()
     }
 
     /// What became of a write. Where it failed because the backend is gone, its last word is heard first: it may have
@@ -109,14 +109,14 @@ impl Stream {
         match written {
             Poll::Ready(Err(error)) if secure && gone(&error) => {
                 self.failed = Some(error);
-                self.last_word(context).map(Err)
+                self.hear_out(context).map(Err)
             }
             written => written,
         }
     }
 
     /// Reads to the end of a connection that has failed, and gives why it has.
-    fn last_word(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+    fn hear_out(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         for _ in 0..LAST_READS {
             let mut piece = [MaybeUninit::uninit(); 1024];
             let mut buffer = ReadBuf::uninit(&mut piece);
@@ -124,7 +124,7 @@ impl Stream {
                 Ok(()) if !buffer.filled().is_empty() => {}
                 Ok(()) => break,
                 Err(error) => {
-                    self.refusal.note(&error);
+                    self.last_word.note(&error);
                     break;
                 }
             }
@@ -141,7 +141,7 @@ impl Read for Stream {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.inner).poll_read(context, buffer);
         if let Poll::Ready(Err(error)) = &read {
-            self.refusal.note(error);
+            self.last_word.note(error);
         }
         read
     }
@@ -150,7 +150,7 @@ impl Read for Stream {
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.failed.is_some() {
-            return self.last_word(context).map(Err);
+            return self.hear_out(context).map(Err);
         }
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.wrote(written, context)
@@ -162,7 +162,7 @@ impl Write for Stream {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.failed.is_some() {
-            return self.last_word(context).map(Err);
+            return self.hear_out(context).map(Err);
         }
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, pieces);
         self.wrote(written, context)
@@ -174,7 +174,7 @@ impl Write for Stream {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.failed.is_some() {
-            return self.last_word(context).map(Err);
+            return self.hear_out(context).map(Err);
         }
         let flushed = Pin::new(&mut self.inner).poll_flush(context);
         self.wrote(flushed, context)
