@@ -74,6 +74,32 @@ pub struct Backend {
     pub capabilities: Capabilities,
 }
 
+/// Bytes from which on the value of a header of the operator's is taken for a secret.
+const SECRET_MIN: usize = 16;
+
+impl Backend {
+    /// What the operator has with this backend that no caller may see: its key, values of headers that are long enough
+    /// to be one, and what its proxy is shown.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let key = match &self.credentials {
+            Credentials::Operator(key) => Some(key.expose_secret()),
+            Credentials::Caller | Credentials::None => None,
+        };
+        let headers = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
+        let proxy = self.proxy.as_ref().and_then(|proxy| proxy.credentials.as_ref()?.to_str().ok());
+        let proxy = proxy.map(|shown| shown.strip_prefix("Basic ").unwrap_or(shown));
+        key.into_iter().chain(headers.filter(|value| value.len() >= SECRET_MIN)).chain(proxy)
+    }
+
+    /// `text` with every one of them blotted out.
+    pub fn blotted(&self, text: String) -> String {
+        self.secrets().filter(|secret| !secret.is_empty()).fold(text, |text, secret| match text.contains(secret) {
+            true => text.replace(secret, "***"),
+            false => text,
+        })
+    }
+}
+
 /// Whose key goes to a backend.
 #[derive(Clone, Debug)]
 pub enum Credentials {

@@ -192,6 +192,123 @@ fn an_error_of_the_backend_comes_in_our_shape_and_without_the_operators_key() {
     gateway.call("GET", "/v1/files/f", &[], b"").assert_error(502, "upstream_error", "upstream_auth");
 }
 
+/// Whatever a backend echoes the operator's key in, no caller, log or record gets it.
+#[test]
+fn the_operators_key_comes_back_in_nothing() {
+    const KEY: &str = "sk-operator-0123456789";
+    let upstream = Upstream::good();
+    let more = format!(", api_key: {KEY}, headers: {{x-second: second-secret-0123456789}}");
+    let gateway = Setup::new().backend("up", "openai", upstream.address, &more).audited().start();
+    let head = |lines: &str| format!("HTTP/1.1 200 OK\r\n{lines}content-length: 2\r\n\r\n{{}}");
+    let cut = format!("{}{KEY}", " ".repeat((64 << 10) - 10));
+    let scripts = [
+        Script::new().send(head(&format!("x-request-id: Bearer {KEY}\r\n"))),
+        Script::new().send(head(&format!("request-id: {KEY}\r\nx-echo: second-secret-0123456789\r\n"))),
+        Script::new().send(format!("HTTP/1.1 429 Slow\r\nretry-after: {KEY}\r\ncontent-length: 0\r\n\r\n")),
+        Script::new().send(head(&format!("content-encoding: {KEY}\r\n"))),
+        Script::json(200, finished(GOOD, KEY)),
+        Script::streams(&[chunk(&format!("{{\"content\":{}}}", quoted(GOOD)), &quoted(KEY)), "data: [DONE]\n\n".into()]),
+        Script::answer(400, "content-type: text/plain\r\n", cut),
+        Script::json(400, format!(r#"{{"error":{{"message":"{KEY}","code":"second-secret-0123456789"}}}}"#)),
+        Script::new()
+            .send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-echo, x-request-id, x-portcullis-outcome\r\n\r\n")
+            .chunk("{}")
+            .send(format!("0\r\nx-echo: {KEY}\r\nx-request-id: {KEY}\r\nx-portcullis-outcome: accepted\r\nx-ok: 1\r\n\r\n")),
+    ];
+    let mut seen = String::new();
+    let mut count = 0;
+    for script in scripts {
+        for (method, path, body) in [
+            ("POST", "/v1/chat/completions", judged()),
+            ("POST", "/v1/chat/completions", judged_stream()),
+            ("POST", "/v1/chat/completions", request("")),
+            ("GET", "/v1/files/f", String::new()),
+        ] {
+            upstream.always(script.clone());
+            let mut client = gateway.client();
+            let headers = [("te", "trailers"), ("connection", "close")];
+            client.ask(gateway.address, method, path, &headers, body.as_bytes());
+            let raw = text(&client.raw());
+            assert!(!raw.contains("x-portcullis-outcome: accepted\r\nx-ok"), "{raw}");
+            // The body of an answer that is only relayed is the backend's own, whatever it says.
+            let relayed = raw.starts_with("HTTP/1.1 200") && raw.contains("x-portcullis-outcome: unchecked");
+            let told = |raw: &str| {
+                let (head, body) = raw.split_once("\r\n\r\n").unwrap();
+                let trailers = body.rsplit_once("\r\n0\r\n").map_or("", |(_, trailers)| trailers);
+                format!("{head}{trailers}")
+            };
+            seen.push_str(&if relayed { told(&raw) } else { raw });
+            count += 1;
+        }
+    }
+    let records = gateway.audit(count).iter().map(Value::to_string).collect::<String>();
+    for (what, text) in
+        [("an answer", seen), ("the log", gateway.log()), ("a record", records), ("a metric", gateway.metrics())]
+    {
+        for secret in ["operator-0123", "sk-operato", "second-secret"] {
+            let at = text.find(secret);
+            assert!(at.is_none(), "{what}: {:?}", at.and_then(|at| text.get(at.saturating_sub(300)..at + 40)));
+        }
+    }
+}
+
+#[test]
+fn trailers_of_a_caller_hold_no_more_than_its_headers_may() {
+    let upstream = Upstream::that(Script::json(200, "{}"));
+    let gateway = Setup::new().backend("up", "openai", upstream.address, ", headers: {x-team: ours}").start();
+    let mut client = gateway.client();
+    let names = "x-api-key, cookie, x-team, x-portcullis-policy, x-forwarded-for, x-sum";
+    let headers = [MULTIPART, ("transfer-encoding", "chunked"), ("trailer", names)];
+    client.ask(gateway.address, "POST", "/v1/files", &headers, b"");
+    let lines = names.split(", ").map(|name| format!("{name}: mine\r\n")).collect::<String>();
+    client.send(format!("3\r\nabc\r\n0\r\n{lines}\r\n").as_bytes());
+    assert_eq!(client.answer(false).status(), 200);
+    let trailers = upstream.calls()[0].trailers.clone();
+    assert_eq!(trailers, [("x-sum".to_owned(), "mine".to_owned())]);
+}
+
+#[test]
+fn a_body_of_nothing_says_so() {
+    let upstream = Upstream::that(Script::json(200, "{}"));
+    let gateway = Setup::of(&upstream).start();
+    for (method, length) in [("POST", Some("0")), ("PUT", Some("0")), ("DELETE", None), ("GET", None)] {
+        gateway.call(method, "/v1/batches/b/cancel", &[], b"");
+        assert_eq!(upstream.call().header("content-length"), length, "{method}");
+    }
+}
+
+/// An answer that always has more never pauses, and ends all the same.
+#[test]
+fn an_endless_answer_ends_with_the_time_for_it() {
+    let endless =
+        Script::new().send("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n").endless("x".repeat(64 << 10));
+    let upstream = Upstream::that(endless);
+    let more = ", timeouts: {total: 1s, first_byte: 1s, idle: 1s, connect: 1s}";
+    let gateway = Setup::new().backend("up", "openai", upstream.address, more).start();
+    let mut client = gateway.client();
+    client.ask(gateway.address, "GET", "/v1/files/f/content", &[("connection", "close")], b"");
+    client.raw();
+    eventually("the backend is let go", || upstream.call().is_closed());
+    let reason = r#"portcullis_upstream_failures_total{backend="up",reason="deadline"} 1"#;
+    eventually("it is counted", || gateway.metrics().contains(reason));
+}
+
+#[test]
+fn a_target_that_nobody_could_serve_is_answered_like_anything_else() {
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).start();
+    for target in ["/v1/files?a=<b>", "/v1/files/`x`", "v1/files", "http://[::1/v1/files"] {
+        let mut client = gateway.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes());
+        client.answer(false).assert_error(400, "invalid_request_error", "invalid_http");
+    }
+    let mut client = gateway.client();
+    let length = u64::MAX;
+    client.send(format!("POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n").as_bytes());
+    client.answer(false).assert_error(400, "invalid_request_error", "invalid_http");
+    assert_eq!(upstream.count(), 0);
+}
+
 // ------------------------------------------------------------------------------------- large bodies
 
 #[test]

@@ -92,6 +92,14 @@ impl Missed {
         self.transient
     }
 
+    /// The same with no secret of the operator's in what the caller and the log get: a message may quote the backend.
+    pub(super) fn without_secrets(mut self, backend: &Backend) -> Self {
+        self.fault.message = backend.blotted(self.fault.message);
+        self.fault.code = backend.blotted(self.fault.code);
+        self.cause = self.cause.map(|cause| backend.blotted(cause));
+        self
+    }
+
     /// Writes to the log what went wrong, under the request's id. A fault of the operator's to mend is an error.
     pub(super) fn log(&self, record: &Record) {
         let (request_id, backend, reason) = (&record.request_id, record.backend.as_deref(), self.reason);
@@ -127,6 +135,7 @@ impl<U: Upstream> Attempts<'_, U> {
             match tried {
                 Ok(Ok(ended)) => return ended,
                 Ok(Err(missed)) => {
+                    let missed = missed.without_secrets(&target.target.backend);
                     missed.log(record);
                     record.failures.push((target.target.backend.name.clone(), missed.reason));
                     let transient = missed.transient;
@@ -218,12 +227,10 @@ impl<U: Upstream> Attempts<'_, U> {
         let share = self.gateway.held.take(0).map_err(|_| overloaded())?;
         let mut hold = Hold { share, taken: 0, max, backend };
         let events = headers::is_event_stream(&reply.headers);
-        let coding = reply
-            .headers
-            .get(header::CONTENT_ENCODING)
-            .and_then(|coding| coding.to_str().ok())
-            .unwrap_or("identity")
-            .to_owned();
+        let mut codings = reply.headers.get_all(header::CONTENT_ENCODING).iter();
+        let coding = codings.next().map_or(Ok("identity"), HeaderValue::to_str).unwrap_or("?").to_owned();
+        // Several are undone in their order, and that is not done here.
+        let coding = if codings.next().is_some() { format!("{coding}, ...") } else { coding };
         if events && coding.eq_ignore_ascii_case("identity") {
             if !self.request.stream {
                 return Err(protocol(
@@ -319,6 +326,11 @@ pub(super) async fn reported(backend: &Backend, reply: UpstreamReply) -> Missed 
         if text.len() >= ERROR_BYTES_MAX {
             break;
         }
+    }
+    if text.len() >= ERROR_BYTES_MAX {
+        // What was cut may end in a part of a secret, which nobody would find.
+        let longest = backend.secrets().map(str::len).max().unwrap_or(0);
+        text.truncate(text.len() - longest.min(text.len()));
     }
     let said = if encoded { Reported::default() } else { Reported::read(&text) };
     refused_by(backend, status, said, retry_after)
@@ -582,10 +594,7 @@ fn refused_by(backend: &Backend, status: StatusCode, said: Reported, retry_after
         _ if transient => Retry::Never,
         _ => Retry::ByStatus,
     };
-    let said = match &backend.credentials {
-        Credentials::Operator(key) => said.passed_on(key.expose_secret()),
-        Credentials::Caller | Credentials::None => said.passed_on(""),
-    };
+    let said = said.passed_on(|text| backend.blotted(text));
     let reason = match status.as_u16() {
         429 => "rate_limited",
         408 => "request_timeout",

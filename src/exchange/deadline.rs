@@ -48,8 +48,10 @@ impl Body for InTime {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         let this = self.get_mut();
-        match this.body.as_mut().poll_frame(context) {
-            Poll::Pending if this.is_over(context) => {
+        // A body that always has more never pauses.
+        let late = Instant::now() >= this.deadline;
+        match if late { Poll::Pending } else { this.body.as_mut().poll_frame(context) } {
+            Poll::Pending if late || this.is_over(context) => {
                 let (backend, after) = (this.backend.clone(), this.deadline.saturating_duration_since(this.begun));
                 Poll::Ready(Some(Err(UpstreamError::Stall { backend, phase: Phase::Total, after })))
             }

@@ -61,12 +61,15 @@ pub enum OpenBody {
     Upload(Upload),
 }
 
-/// Whether the body of such a request is JSON that can be read.
+/// Whether the body of such a request is JSON that can be read, as far as any of its media types says so.
 pub fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let plain = headers.get(header::CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
-    plain && (essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")))
+    let said = |kind: &HeaderValue| {
+        let kind = kind.to_str().unwrap_or_default();
+        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+    };
+    let plain = headers.get_all(header::CONTENT_ENCODING).iter().all(|coding| coding == "identity");
+    plain && headers.get_all(header::CONTENT_TYPE).iter().any(said)
 }
 
 /// Passes a request on and gives what the caller gets.
@@ -170,7 +173,7 @@ impl Passing {
             record.answered();
             let missed = match tried {
                 Ok(Ok(out)) => return out,
-                Ok(Err(missed)) => missed,
+                Ok(Err(missed)) => missed.without_secrets(&target.backend),
                 Err(_) => attempt::out_of_time(),
             };
             missed.log(record);

@@ -100,7 +100,7 @@ impl Sifted {
         match tokio::time::timeout(every, first).await {
             Ok(Some(Step::Bytes(bytes))) => self.begun = Some(bytes),
             Ok(Some(Step::Wrong(before, wrong))) if before.is_empty() => return Err(wrong),
-            Ok(Some(Step::Wrong(before, wrong))) => self.begun = Some(last(before, wrong, record)),
+            Ok(Some(Step::Wrong(before, wrong))) => self.begun = Some(last(before, wrong, &self.backend, record)),
             Ok(None) | Err(_) => {}
         }
         Ok(())
@@ -118,7 +118,7 @@ impl Sifted {
                 self.clock = None;
                 Poll::Ready(step.map(|step| match step {
                     Step::Bytes(bytes) => bytes,
-                    Step::Wrong(before, wrong) => last(before, wrong, record),
+                    Step::Wrong(before, wrong) => last(before, wrong, &self.backend, record),
                 }))
             }
             Poll::Pending => {
@@ -241,10 +241,11 @@ impl Sifted {
 
 /// The last bytes of a stream that has begun and ends badly: what came before, and the error. A failure of
 /// the backend's is entered in the record.
-fn last(mut before: Vec<u8>, wrong: Wrong, record: &mut Record) -> Bytes {
+fn last(mut before: Vec<u8>, wrong: Wrong, backend: &Backend, record: &mut Record) -> Bytes {
     let fault = match wrong {
         Wrong::Verdict(fault) => fault,
         Wrong::Missed(missed) => {
+            let missed = missed.without_secrets(backend);
             attempt::ended_badly(&missed, record);
             missed.fault
         }

@@ -27,8 +27,10 @@ pub async fn serve<U: Upstream>(
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n"));
     }
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if server.gateway.settings.admin.address.ip().is_loopback() && !authenticate::is_loopback(host) {
+    let hosts = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let mut hosts = hosts.chain(request.uri().authority().map(|authority| authority.as_str())).peekable();
+    let local = hosts.peek().is_some() && hosts.all(authenticate::is_loopback);
+    if server.gateway.settings.admin.address.ip().is_loopback() && !local {
         // A page of another origin could have made its name resolve to here.
         return Ok(text(StatusCode::FORBIDDEN, "only loopback names are served here\n"));
     }

@@ -160,7 +160,7 @@ pub(super) async fn whole(
 ) -> Result<(Bytes, Share), Unread> {
     let full =
         |_| Unread::denied(Code::Overloaded, "the gateway holds as many bytes as it may; try again later".to_owned());
-    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+    if let Some(coding) = headers.get_all(header::CONTENT_ENCODING).iter().find(|coding| *coding != "identity") {
         let coding = shown(coding.to_str().unwrap_or("?"));
         let message = format!("the body's coding `{coding}` is not read; send it as it is");
         return Err(Unread::denied(Code::InvalidJson, message));

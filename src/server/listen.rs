@@ -50,9 +50,9 @@ const HTTP2_SEND_BUFFER: usize = 64 << 10;
 /// one that goes further it may lose its place in the compression, and then all requests of the connection end.
 const HTTP2_HEAD_SPARE: usize = 64 << 10;
 /// Time for a head on the admin listener to arrive, and for a connection to it to lie idle.
-const ADMIN_HEAD: Duration = Duration::from_secs(30);
+const ADMIN_HEAD: Duration = Duration::from_secs(5);
 /// Connections of the admin listener that may be open.
-const ADMIN_CONNECTIONS: usize = 64;
+const ADMIN_CONNECTIONS: usize = 256;
 
 /// A listener could not be set up.
 #[derive(Debug, thiserror::Error)]

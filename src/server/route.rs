@@ -83,42 +83,40 @@ pub(super) fn route<'a>(method: &Method, path: &'a str, headers: &HeaderMap) -> 
         "/responses" | "/messages" | "/messages/count_tokens" => return Route::Unjudged,
         _ => {}
     }
-    if let Some(name) = below.strip_prefix("/models/").filter(|name| !name.is_empty() && !is_twisted(name)) {
+    let Some(segments) = plain(below) else { return Route::Unknown };
+    if let Some(name) = below.strip_prefix("/models/").filter(|name| !name.is_empty()) {
         let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
         return own(Route::Model(name), get, "GET, HEAD");
     }
     let first = below.split('/').nth(1).unwrap_or_default();
-    if first.is_empty() || (versioned.is_none() && !BARE.contains(&first)) || is_twisted(below) {
+    if first.is_empty() || (versioned.is_none() && !BARE.contains(&first)) {
         return Route::Unknown;
     }
-    match spelt_otherwise(below) {
+    match spelt_otherwise(&segments) {
         Some(own) => Route::Spelling(own),
         None if PASSED.contains(method) => Route::Open(below),
         None => Route::Wrong("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
     }
 }
 
-/// A path as a lenient server may read it: escapes undone, segments that say nothing left away, in small letters.
-fn plain(path: &str) -> Vec<String> {
-    let mut text = path.to_owned();
-    for _ in 0..3 {
-        text = percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned();
+/// A path as a lenient server may read it: escapes undone, segments that say nothing left away, in small letters. None
+/// where servers may read it in ways that are not foreseen: where it leads up, is escaped more than once or in no UTF-8,
+/// or escapes what would end it.
+fn plain(path: &str) -> Option<Vec<String>> {
+    let text = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
+    if text.contains(['%', '?', '#']) || text.chars().any(char::is_control) {
+        return None;
     }
-    let segments = text.split(['/', '\\']).map(|segment| segment.split([';', '?', '#']).next().unwrap_or_default());
-    segments
-        .map(|segment| segment.trim_matches(' ').to_lowercase())
-        .filter(|segment| !matches!(&**segment, "" | "."))
-        .collect()
-}
-
-/// Whether a path leads up, so that it could leave the version path of the backend, or has what some servers end it at.
-fn is_twisted(path: &str) -> bool {
-    plain(path).iter().any(|segment| segment == ".." || segment.chars().any(char::is_control))
+    let segments =
+        text.split(['/', '\\']).map(|segment| segment.split(';').next().unwrap_or_default().trim_matches(' '));
+    let segments: Vec<&str> = segments.collect();
+    // A dot at its end is no part of a name for some servers.
+    let plain = segments.iter().map(|segment| segment.trim_end_matches('.').to_lowercase());
+    (!segments.contains(&"..")).then(|| plain.filter(|segment| !segment.is_empty()).collect())
 }
 
 /// The path of the gateway's own that a backend might take this one for.
-fn spelt_otherwise(path: &str) -> Option<&'static str> {
-    let segments = plain(path);
+fn spelt_otherwise(segments: &[String]) -> Option<&'static str> {
     let joined = segments.join("/");
     if let Some(own) = OWN.iter().find(|own| joined == **own || joined.strip_prefix("v1/") == Some(own)) {
         return Some(own);
@@ -126,7 +124,11 @@ fn spelt_otherwise(path: &str) -> Option<&'static str> {
     // Servers that know models by path have the same service further down (`/engines/M/chat/completions`); what lies
     // below the service itself are stored answers.
     let service = segments.windows(2).position(|pair| matches!(pair, [a, b] if a == "chat" && b == "completions"));
-    service.filter(|at| *at > 0).map(|_| "chat/completions")
+    let responses = segments.len() > 1 && segments.last().is_some_and(|last| last == "responses");
+    match service {
+        Some(at) if at > 0 => Some("chat/completions"),
+        _ => responses.then_some("responses"),
+    }
 }
 
 #[cfg(test)]
@@ -190,6 +192,10 @@ mod tests {
             "/v1/openai/deployments/d/chat/completions",
             "/v1/responses/",
             "/v1/messages%20",
+            "/v1/chat/completions.",
+            "/v1/chat./completions",
+            "/v1/engines/m/responses",
+            "/v1/openai/responses",
             "/chat/completions/",
             "/v1/models/",
         ] {
@@ -210,6 +216,12 @@ mod tests {
             "/v1/chat/completions%2500.json",
             "/v1/files/a%0ab",
             "/v1/models/m%00",
+            "/v1/chat/completions%3f/x",
+            "/v1/chat/completions%23/x",
+            "/v1/chat/completions/%3f/x",
+            "/v1/chat/completions%2525",
+            "/v1/chat%c0%afcompletions",
+            "/v1/%u0063hat/completions",
         ] {
             assert_eq!(of(Method::POST, path), Route::Unknown, "{path}");
         }

@@ -58,7 +58,7 @@ pub fn authenticate(auth: Auth, cors: &[String], host: Option<&str>, headers: &H
             return Err(AuthError::Host(crate::json::fault::shown(host)));
         }
     }
-    if let Some(origin) = headers.get(header::ORIGIN) {
+    for origin in headers.get_all(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
         if !cors.iter().any(|allowed| allowed == origin) {
             return Err(AuthError::Origin(crate::json::fault::shown(origin)));

@@ -4,6 +4,7 @@ use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
 use http::header;
+use memchr::memmem;
 
 use crate::catalog::Backend;
 use crate::catalog::Credentials;
@@ -37,6 +38,15 @@ const FROM_CLIENT: &[&str] = &[
     "x-real-ip",
     "origin",
     "referer",
+    // Other clouds' credentials.
+    "ocp-apim-subscription-key",
+    "x-amz-security-token",
+    // They would lead a server behind the path or the method that were looked at.
+    "x-original-url",
+    "x-rewrite-url",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
 ];
 /// A backend's headers that no client gets.
 const FROM_BACKEND: &[&str] = &[
@@ -116,17 +126,26 @@ pub fn trailers_out(client: &HeaderMap, backend: &Backend) -> HeaderMap {
 }
 
 /// The trailers of a backend's answer, as a caller gets them.
-pub fn trailers_in(trailers: &HeaderMap, backend: &Backend) -> HeaderMap {
-    inbound(trailers, backend, Reading::Held)
+pub fn trailers_in(mut trailers: HeaderMap, backend: &Backend) -> HeaderMap {
+    scrub(&mut trailers, backend);
+    inbound(&trailers, backend, Reading::Held)
+}
+
+/// Takes out what echoes a secret of the operator's. Done before anything reads the headers of an answer.
+pub fn scrub(headers: &mut HeaderMap, backend: &Backend) {
+    let secrets: Vec<memmem::Finder<'_>> =
+        backend.secrets().filter(|s| !s.is_empty()).map(memmem::Finder::new).collect();
+    let echoes = |value: &HeaderValue| secrets.iter().any(|secret| secret.find(value.as_bytes()).is_some());
+    let named: Vec<HeaderName> =
+        headers.iter().filter(|(_, value)| echoes(value)).map(|(name, _)| name.clone()).collect();
+    for name in named {
+        headers.remove(name);
+    }
 }
 
 /// The headers of a backend's answer, as a caller gets them.
 pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading) -> HeaderMap {
     let own = matches!(backend.credentials, Credentials::Caller);
-    let secret = match &backend.credentials {
-        Credentials::Operator(key) => key.expose_secret().as_bytes(),
-        Credentials::Caller | Credentials::None => b"",
-    };
     let mut out = passed(backend_headers, reading, |name| {
         FROM_BACKEND.contains(&name)
             || name.starts_with("x-portcullis-")
@@ -145,14 +164,6 @@ pub fn inbound(backend_headers: &HeaderMap, backend: &Backend, reading: Reading)
                         | "digest"
                 ))
     });
-    if !secret.is_empty() {
-        let echoes = |value: &HeaderValue| memchr::memmem::find(value.as_bytes(), secret).is_some();
-        let named: Vec<HeaderName> =
-            out.iter().filter(|(_, value)| echoes(value)).map(|(name, _)| name.clone()).collect();
-        for name in named {
-            out.remove(name); // a backend that echoes the operator's key
-        }
-    }
     if let Some(id) = request_id(backend_headers) {
         out.insert(UPSTREAM_REQUEST_ID, id.clone());
     }
@@ -305,7 +316,7 @@ mod tests {
         assert_eq!(names(&trailers_out(&client, &operator)), ["x-sum"]);
         let from =
             map(&[("x-echo", "sk-op"), ("x-portcullis-outcome", "accepted"), ("set-cookie", "a"), ("x-sum", "1")]);
-        assert_eq!(names(&trailers_in(&from, &operator)), ["x-sum"]);
+        assert_eq!(names(&trailers_in(from, &operator)), ["x-sum"]);
     }
 
     #[test]
@@ -334,8 +345,10 @@ mod tests {
     #[test]
     fn a_header_that_echoes_the_operators_key_goes_no_further() {
         let operator = backend(Credentials::Operator(OperatorKey::new("sk-op".to_owned()).unwrap()));
-        let held = inbound(&map(&[("x-echo", "Bearer sk-op"), ("x-other", "1")]), &operator, Reading::Held);
-        assert_eq!(names(&held), ["x-other"]);
+        let mut from =
+            map(&[("x-echo", "Bearer sk-op"), ("x-request-id", "sk-op"), ("retry-after", "sk-op"), ("x-other", "1")]);
+        scrub(&mut from, &operator);
+        assert_eq!(names(&inbound(&from, &operator, Reading::Held)), ["x-other"]);
     }
 
     #[test]

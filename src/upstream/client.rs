@@ -94,7 +94,8 @@ impl Backends {
             }
             Err(Elapsed) => return Err(stall(Phase::FirstByte, first_byte)),
         };
-        let (head, body) = reply.into_parts();
+        let (mut head, body) = reply.into_parts();
+        headers::scrub(&mut head.headers, &backend);
         let body: UpstreamBody =
             Box::pin(Timed { body: Gathered::new(body), idle: None, backend, progress, _place: place });
         Ok(UpstreamReply { status: head.status, headers: head.headers, body })
@@ -166,7 +167,7 @@ impl Body for Timed {
                 }
                 let frame = frame.map(|frame| {
                     frame.map(|frame| match frame.into_trailers() {
-                        Ok(trailers) => Frame::trailers(headers::trailers_in(&trailers, &this.backend)),
+                        Ok(trailers) => Frame::trailers(headers::trailers_in(trailers, &this.backend)),
                         Err(data) => data,
                     })
                 });

@@ -15,6 +15,7 @@ use http::Uri;
 use http::Version;
 use http::header;
 use http::uri::Scheme;
+use http_body::Body as _;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioExecutor;
@@ -198,6 +199,7 @@ impl Pool {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, credentials.clone());
         }
         request.headers_mut().insert(header::HOST, self.host.clone());
+        say_empty(&mut request);
         let last_word = link.last_word();
         Ok(match link.exchange(request).await {
             // It is the proxy that says so, and the backend has heard of nothing.
@@ -231,6 +233,7 @@ impl Pool {
         *request.method_mut() = outbound.method;
         *request.version_mut() = Version::HTTP_2;
         *request.headers_mut() = outbound.headers;
+        say_empty(&mut request);
         Ok(match sender.try_send_request(request).await {
             Ok(response) => Ok(response.map(|body| ReplyBody::Shared { body, _call: call })),
             Err(error) => Err(Box::new(Failed { error, path, http2: true, last_word, spare })),
@@ -309,6 +312,14 @@ impl Failed {
             Outbound { method: head.method, path: self.path, headers, body }
         });
         (self.error.into_error(), unsent)
+    }
+}
+
+/// Says that there is no body where one could be meant: servers may demand it, and the library leaves it out (RFC 9110
+/// section 8.6).
+fn say_empty(request: &mut Request<Outgoing>) {
+    if request.body().is_end_stream() && matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) {
+        request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
 }
 

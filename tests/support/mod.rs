@@ -622,6 +622,7 @@ struct Wire {
     stream: Socket,
     read: Vec<u8>,
     stop: Arc<AtomicBool>,
+    trailers: Vec<(String, String)>,
 }
 
 impl Wire {
@@ -629,7 +630,7 @@ impl Wire {
         stream.tcp().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         stream.tcp().set_write_timeout(Some(PATIENCE)).unwrap();
         stream.tcp().set_nodelay(true).unwrap();
-        Self { stream, read: Vec::new(), stop }
+        Self { stream, read: Vec::new(), trailers: Vec::new(), stop }
     }
 
     /// Reads more; false at the end of the stream, be it clean or not.
@@ -677,7 +678,13 @@ impl Wire {
     /// The next chunk of a chunked body, empty for the last one; none where it is cut off.
     fn chunk(&mut self) -> Option<Vec<u8>> {
         let line = self.through(b"\r\n", PATIENCE)?;
-        let length = usize::from_str_radix(text(&line).trim(), 16).unwrap();
+        let length = usize::from_str_radix(text(&line).split(';').next().unwrap().trim(), 16).unwrap();
+        if length == 0 {
+            while let Some((name, value)) = text(&self.through(b"\r\n", PATIENCE)?).trim().split_once(':') {
+                self.trailers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+            }
+            return Some(Vec::new());
+        }
         let data = self.exactly(length)?;
         self.exactly(2)?;
         Some(data)
@@ -1003,6 +1010,7 @@ impl Script {
 pub struct Call {
     pub head: Head,
     pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
     closed: Arc<AtomicBool>,
 }
 
@@ -1165,7 +1173,12 @@ fn serve(stream: TcpStream, shared: &Shared) {
         let script = script.unwrap_or_else(|| shared.otherwise.lock().unwrap().clone());
         let body = if script.hasty { Vec::new() } else { wire.body(&head, true).0 };
         let closed = Arc::<AtomicBool>::default();
-        shared.calls.lock().unwrap().push(Call { head: head.clone(), body, closed: Arc::clone(&closed) });
+        shared.calls.lock().unwrap().push(Call {
+            head: head.clone(),
+            body,
+            trailers: std::mem::take(&mut wire.trailers),
+            closed: Arc::clone(&closed),
+        });
         let goes_on = perform(&mut wire, &head, &script);
         last = Some(closed);
         if !goes_on {

@@ -139,7 +139,7 @@ fn version_of(line: &[u8]) -> Result<Version, EdgeFault> {
         return Err(EdgeFault::RequestLine);
     };
     let target = target.strip_prefix(b" ").unwrap_or_default();
-    let is_sound = !method.is_empty() && !target.is_empty() && target.iter().all(u8::is_ascii_graphic);
+    let is_sound = !method.is_empty() && is_target(target);
     if is_sound { Ok(version) } else { Err(EdgeFault::RequestLine) }
 }
 
@@ -161,6 +161,13 @@ fn name_and_value(line: &[u8]) -> Result<(&[u8], &[u8]), EdgeFault> {
     }
 }
 
+/// Whether the library takes this for a request's target: it answers one that it does not take without a word.
+fn is_target(target: &[u8]) -> bool {
+    let usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._~-%?&=:@!$'()*+,;".contains(byte);
+    let path = target.first() == Some(&b'/') && target.iter().all(usual);
+    path || (target.iter().all(u8::is_ascii_graphic) && http::Uri::try_from(target).is_ok())
+}
+
 fn content_length_of(value: &[u8]) -> Result<u64, EdgeFault> {
     if value.contains(&b',') {
         return Err(EdgeFault::ManyContentLengths);
@@ -168,7 +175,9 @@ fn content_length_of(value: &[u8]) -> Result<u64, EdgeFault> {
     let digits = trimmed(value);
     // `parse` would take a sign, too.
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or(EdgeFault::ContentLength)
+    // The library keeps the two largest numbers for itself.
+    let length = digits.and_then(|digits| digits.parse().ok()).filter(|length| *length < u64::MAX - 1);
+    length.ok_or(EdgeFault::ContentLength)
 }
 
 /// Without the optional white space around it (RFC 9110 section 5.6.3), which is SP and HTAB alone.
