@@ -31,8 +31,8 @@ use crate::wire::fault::Code;
 const SLOWEST: u64 = 4 << 10;
 /// Bytes of a body that is copied, so that the connection's buffer can be used again: a new one costs more.
 const SMALL: usize = 4 << 10;
-/// Bytes of a body that must have come before all that it declares is reserved.
-const TRUSTED: usize = 1 << 20;
+/// How much more is reserved of what a body declares than has come of it.
+const TRUST: usize = 16;
 
 /// A request's body as it comes. It fails where it is larger than `limits.body`, pauses for longer than
 /// `limits.idle_timeout`, or drips: beyond that pause, each second of waiting must have brought its share. Time in
@@ -189,13 +189,11 @@ pub(super) async fn whole(
 
 /// Bytes to reserve for `more` that have come, where `length` have in all and `kept` are in the buffer.
 ///
-/// Once a good part of a declared body is there, room is made for all of it, so that no byte is copied
-/// again; before that, a promise alone takes no memory.
+/// Room is made for all of a declared body as soon as a part of it is there, so that few bytes are copied again; before
+/// that, a promise alone takes no memory.
 fn room(declared: Option<usize>, length: usize, kept: usize, more: usize) -> usize {
-    match declared {
-        Some(declared) if length >= TRUSTED.min(declared) => declared.saturating_sub(kept).max(more),
-        _ => more,
-    }
+    let promised = declared.map_or(0, |declared| declared.saturating_sub(kept));
+    promised.min(length.saturating_mul(TRUST)).max(more)
 }
 
 #[cfg(test)]
@@ -204,9 +202,10 @@ mod tests {
 
     #[test]
     fn a_promise_alone_takes_no_memory() {
-        assert_eq!(room(Some(32 << 20), 2, 1, 1), 1);
+        assert_eq!(room(Some(32 << 20), 2, 1, 1), 32);
         assert_eq!(room(None, 5 << 20, 4 << 20, 100), 100);
-        assert_eq!(room(Some(32 << 20), 1 << 20, 100, 50), (32 << 20) - 100);
+        assert_eq!(room(Some(1 << 20), 128 << 10, 100, 50), (1 << 20) - 100);
+        assert_eq!(room(Some(32 << 20), 1 << 20, 100, 50), 16 << 20);
         assert_eq!(room(Some(300), 300, 100, 200), 200);
     }
 }
