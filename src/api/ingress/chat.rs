@@ -254,9 +254,7 @@ impl Reader {
                     cursor.skip()?;
                 }
             }
-            // The cursor stands past the white space after the value; the value ends before it.
-            let text = body.get(value..cursor.offset()).unwrap_or_default();
-            self.members.push(member.key_at..value + text.trim_ascii_end().len());
+            self.members.push(request::member(body, member.key_at, value..cursor.offset()));
             Ok::<(), Fault>(())
         })?;
         cursor.end()?;

@@ -1,6 +1,7 @@
 //! What requests have in common: the gateway's own member, and why one cannot be read.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
@@ -79,6 +80,13 @@ pub(super) fn json_error(body: &[u8], fault: &JsonFault) -> RequestError {
         _ => Code::InvalidJson,
     };
     RequestError::new(code, None, format!("the request's body, line {line}, column {column}: {fault}"))
+}
+
+/// A member, from its key to the end of its value. A cursor that has read the value stands past the white space after it,
+/// at the end of `read`.
+pub(super) fn member(body: &[u8], key_at: usize, read: Range<usize>) -> Range<usize> {
+    let text = body.get(read.clone()).unwrap_or_default();
+    key_at..read.start + text.trim_ascii_end().len()
 }
 
 /// Reads the member `portcullis`.
