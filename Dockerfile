@@ -14,7 +14,7 @@ COPY benches benches
 COPY config config
 COPY policies policies
 COPY src src
-RUN cargo build --profile dist --features mimalloc --locked \
+RUN cargo build --profile dist --locked \
     && mkdir -p /out/var \
     && cp target/dist/portcullis /out/
 
