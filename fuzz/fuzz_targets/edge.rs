@@ -7,6 +7,22 @@ use portcullis::server::edge::{Edge, EdgeFault, Fed, Limits};
 
 const LIMITS: Limits = Limits { head_bytes: 512, headers: 16 };
 
+/// Feeds all of what is there, request after request.
+fn feed(edge: &mut Edge, unhanded: &[u8]) -> Fed {
+    let mut passed = 0;
+    loop {
+        match edge.feed(&unhanded[passed..]) {
+            Fed::Pass { whole } => {
+                passed += whole;
+                if whole == 0 || passed == unhanded.len() {
+                    return Fed::Pass { whole: passed };
+                }
+            }
+            Fed::Refuse { whole, fault } => return Fed::Refuse { whole: passed + whole, fault },
+        }
+    }
+}
+
 /// What passes of a stream that comes in reads of so many bytes, and why no more does.
 fn walk(
     stream: &[u8],
@@ -16,10 +32,10 @@ fn walk(
     let (mut edge, mut passed, mut end) = (Edge::new(LIMITS), 0, 0);
     loop {
         end = stream.len().min(end + next());
-        match edge.feed(&stream[passed..end]) {
+        match feed(&mut edge, &stream[passed..end]) {
             Fed::Pass { whole } => passed += whole,
             Fed::Refuse { whole, fault } => {
-                let again = edge.feed(&stream[passed + whole..end]);
+                let again = feed(&mut edge, &stream[passed + whole..end]);
                 assert_eq!(again, Fed::Refuse { whole: 0, fault }, "refused for good");
                 return (passed + whole, Some(fault));
             }

@@ -131,10 +131,8 @@ fn planned<U: Upstream>(gateway: &Gateway<U>, open: Open, record: &mut Record) -
 /// none.
 fn targets(alias: &Alias, by_model: bool) -> Vec<Target> {
     let calls = usize::try_from(alias.upstream_calls_max).unwrap_or(usize::MAX);
-    let most = if by_model { calls } else { 1 };
-    let listed = if by_model { alias.targets.len() } else { 1 };
-    let of_http = |target: &&Target| target.backend.kind != BackendKind::Demo;
-    alias.targets.iter().take(listed).filter(of_http).take(most).cloned().collect()
+    let listed = if by_model { alias.targets.as_slice() } else { alias.targets.get(..1).unwrap_or_default() };
+    listed.iter().filter(|target| target.backend.kind != BackendKind::Demo).take(calls).cloned().collect()
 }
 
 fn path_only(path: &str) -> &str {

@@ -79,25 +79,16 @@ impl Edge {
     }
 
     /// Looks at bytes of the client: all those that were not passed on yet, that is what the call before left behind
-    /// `whole`, and then what has come since. O(new bytes), however many calls they take. Once it has refused, it
-    /// refuses everything, for the same fault.
+    /// `whole`, and then what has come since. Nothing behind the end of a request is looked at: it is for the next call.
+    /// O(new bytes), however many calls they take. Once it has refused, it refuses everything, for the same fault.
     pub fn feed(&mut self, unhanded: &[u8]) -> Fed {
-        self.fed(unhanded, false)
-    }
-
-    /// The same, but nothing behind the end of a request is looked at: it is for the next call.
-    pub fn feed_one(&mut self, unhanded: &[u8]) -> Fed {
-        self.fed(unhanded, true)
-    }
-
-    fn fed(&mut self, unhanded: &[u8], one: bool) -> Fed {
         let mut whole = 0;
         while let Some(rest) = unhanded.get(whole..).filter(|rest| !rest.is_empty()) {
             match self.step(rest) {
                 Ok(0) => break,
                 Ok(passed) => {
                     whole += passed;
-                    if one && self.is_between() {
+                    if self.is_between() {
                         self.held = 0;
                         return Fed::Pass { whole };
                     }

@@ -84,7 +84,7 @@ impl<S> Guarded<S> {
     /// Shows the edge what was not handed on yet; gives how much of it may be.
     fn look(&mut self, unhanded: &[u8]) -> usize {
         let Some(edge) = &mut self.edge else { return unhanded.len() };
-        let whole = match edge.feed_one(unhanded) {
+        let whole = match edge.feed(unhanded) {
             Fed::Pass { whole } => whole,
             Fed::Refuse { whole, fault } => {
                 self.activity.refuse(fault);

@@ -25,11 +25,27 @@ struct Walk {
     http2: bool,
 }
 
+/// Feeds all of what is there, request after request.
+fn feed(edge: &mut Edge, unhanded: &[u8]) -> Fed {
+    let mut passed = 0;
+    loop {
+        match edge.feed(&unhanded[passed..]) {
+            Fed::Pass { whole } => {
+                passed += whole;
+                if whole == 0 || passed == unhanded.len() {
+                    return Fed::Pass { whole: passed };
+                }
+            }
+            Fed::Refuse { whole, fault } => return Fed::Refuse { whole: passed + whole, fault },
+        }
+    }
+}
+
 /// Feeds a stream in reads that end at `cuts`, then the rest.
 fn walk(stream: &[u8], limits: Limits, cuts: &[usize]) -> Walk {
     let (mut edge, mut passed, mut fault) = (Edge::new(limits), 0, None);
     for end in cuts.iter().copied().chain([stream.len()]) {
-        match edge.feed(&stream[passed..end.max(passed)]) {
+        match feed(&mut edge, &stream[passed..end.max(passed)]) {
             Fed::Pass { whole } => passed += whole,
             Fed::Refuse { whole, fault: found } => {
                 passed += whole;
@@ -59,7 +75,7 @@ fn heads(stream: &[u8]) -> Vec<Range<usize>> {
     let (mut edge, mut passed, mut heads, mut start) = (Edge::new(LIMITS), 0, Vec::new(), 0);
     for end in 1..=stream.len() {
         let in_body = edge.is_in_body();
-        let Fed::Pass { whole } = edge.feed(&stream[passed..end]) else { break };
+        let Fed::Pass { whole } = feed(&mut edge, &stream[passed..end]) else { break };
         passed += whole;
         if in_body {
             start = passed;
@@ -357,7 +373,7 @@ fn http2_is_known_by_its_first_bytes_alone() {
 #[test]
 fn where_a_connection_stands_is_known() {
     let mut edge = Edge::new(LIMITS);
-    let mut stands = |bytes: &str| (edge.feed(bytes.as_bytes()), edge.is_in_head(), edge.is_in_body());
+    let mut stands = |bytes: &str| (feed(&mut edge, bytes.as_bytes()), edge.is_in_head(), edge.is_in_body());
     assert_eq!(stands(""), (Fed::Pass { whole: 0 }, false, false));
     assert_eq!(stands("POST"), (Fed::Pass { whole: 0 }, true, false));
     let head = "POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\n";
