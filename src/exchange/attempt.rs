@@ -1,11 +1,8 @@
 //! The attempts of one exchange: target after target, until one has an answer that counts.
 
-use std::io::Read as _;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
-use bytes::Bytes;
 use bytes::BytesMut;
 use http::HeaderMap;
 use http::HeaderValue;
@@ -26,6 +23,8 @@ use crate::catalog::Credentials;
 use crate::exchange::Gateway;
 use crate::exchange::Incoming;
 use crate::exchange::Out;
+use crate::exchange::collect;
+use crate::exchange::collect::Hold;
 use crate::exchange::deadline::InTime;
 use crate::exchange::sifted::Sifted;
 use crate::exchange::sifted::Wrong;
@@ -225,7 +224,7 @@ impl<U: Upstream> Attempts<'_, U> {
     async fn collect(&self, backend: &Backend, reply: UpstreamReply) -> Result<(Came, Share), Missed> {
         let max = self.gateway.settings.listen.limits.response;
         let share = self.gateway.held.take(0).map_err(|_| overloaded())?;
-        let mut hold = Hold { share, taken: 0, max, backend };
+        let mut hold = Hold::new(share, max, backend);
         let events = headers::is_event_stream(&reply.headers);
         let mut codings = reply.headers.get_all(header::CONTENT_ENCODING).iter();
         let coding = codings.next().map_or(Ok("identity"), HeaderValue::to_str).unwrap_or("?").to_owned();
@@ -238,11 +237,11 @@ impl<U: Upstream> Attempts<'_, U> {
                     "unasked_stream",
                 ));
             }
-            let collected = collect_events(reply.body, &mut hold).await?;
+            let collected = collect::collect_events(reply.body, &mut hold).await?;
             return Ok((Came::Stream(collected), hold.share));
         }
-        let body = collect_whole(reply.body, &mut hold).await?;
-        let (body, share) = decoded(body, &coding, hold.share, max, backend).await?;
+        let body = collect::collect_whole(reply.body, &mut hold).await?;
+        let (body, share) = collect::decoded(body, &coding, hold.share, max, backend).await?;
         if events {
             let (mut reader, mut collector) = (EventReader::new(), Collector::default());
             let read = reader
@@ -366,133 +365,11 @@ pub(super) fn failed(how: Failed, reply: &Reply) -> Missed {
     }
 }
 
-/// What a body may take: bytes of one answer, and a share of what all may hold.
-struct Hold<'a> {
-    share: Share,
-    taken: usize,
-    max: usize,
-    backend: &'a Backend,
-}
-
-impl Hold<'_> {
-    fn take(&mut self, bytes: usize) -> Result<(), Missed> {
-        self.taken += bytes;
-        if self.taken > self.max {
-            return Err(unsent(UpstreamError::TooLarge { backend: self.backend.name.clone(), max: self.max }));
-        }
-        self.share.grow(bytes).map_err(|_| overloaded())
-    }
-}
-
-async fn collect_whole(mut body: UpstreamBody, hold: &mut Hold<'_>) -> Result<Bytes, Missed> {
-    let mut first: Option<Bytes> = None;
-    let mut more = BytesMut::new();
-    while let Some(data) = next(&mut body).await? {
-        hold.take(data.len())?;
-        match (&mut first, more.is_empty()) {
-            (None, true) => first = Some(data),
-            (Some(only), true) => {
-                more.reserve(only.len() + data.len());
-                more.extend_from_slice(only);
-                more.extend_from_slice(&data);
-            }
-            (_, false) => more.extend_from_slice(&data),
-        }
-    }
-    Ok(if more.is_empty() { first.unwrap_or_default() } else { more.freeze() })
-}
-
-async fn collect_events(
-    mut body: UpstreamBody,
-    hold: &mut Hold<'_>,
-) -> Result<crate::api::backend::openai_stream::Collected, Missed> {
-    let (mut reader, mut collector) = (EventReader::new(), Collector::default());
-    let backend = hold.backend;
-    while let Some(data) = next(&mut body).await? {
-        hold.take(data.len())?;
-        reader.feed(&data, |event| collector.take(event)).map_err(|error| unread(backend, error))?;
-        if collector.is_done() {
-            // What follows `[DONE]` is not waited for; but a body that has ended gives its connection back.
-            let _ = std::future::poll_fn(|context| Poll::Ready(body.as_mut().poll_frame(context))).await;
-            break;
-        }
-    }
-    reader.finish(|event| collector.take(event)).map_err(|error| unread(backend, error))?;
-    collector.finish().map_err(|error| unread(backend, error))
-}
-
-/// The next piece of data; trailers are passed over.
-async fn next(body: &mut UpstreamBody) -> Result<Option<Bytes>, Missed> {
-    loop {
-        match body.frame().await {
-            None => return Ok(None),
-            Some(Err(error)) => return Err(unsent(error)),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
-                }
-            }
-        }
-    }
-}
-
-/// Undoes a coding that came although none was asked for: gzip, no further than one answer may go, and with
-/// its share of what all may hold taken as it grows.
-async fn decoded(
-    body: Bytes,
-    coding: &str,
-    share: Share,
-    max: usize,
-    backend: &Backend,
-) -> Result<(Bytes, Share), Missed> {
-    match coding.trim().to_ascii_lowercase().as_str() {
-        "identity" | "" => Ok((body, share)),
-        "gzip" | "x-gzip" => {
-            // Minutes of work can hide in a few kilobytes, so it is not done on a thread that serves others.
-            let unpacking = tokio::task::spawn_blocking(move || unpacked(&body, share, max)).await;
-            match unpacking.map_err(|error| internal(&error))? {
-                Ok(unpacked) => Ok(unpacked),
-                Err(Packed::TooLarge) => Err(unsent(UpstreamError::TooLarge { backend: backend.name.clone(), max })),
-                Err(Packed::Full) => Err(overloaded()),
-                Err(Packed::Broken) => Err(protocol("the backend's gzip cannot be read", "gzip")),
-            }
-        }
-        other => {
-            let coding = crate::json::fault::shown(other);
-            Err(unsent(UpstreamError::Coding { backend: backend.name.clone(), coding }))
-        }
-    }
-}
-
-/// Why a packed body could not be unpacked.
-enum Packed {
-    TooLarge,
-    Full,
-    Broken,
-}
-
-fn unpacked(body: &[u8], mut share: Share, max: usize) -> Result<(Bytes, Share), Packed> {
-    let mut reader = flate2::read::MultiGzDecoder::new(body);
-    let mut text = Vec::new();
-    let mut piece = vec![0; 64 << 10];
-    loop {
-        let length = reader.read(&mut piece).map_err(|_| Packed::Broken)?;
-        if length == 0 {
-            return Ok((text.into(), share));
-        }
-        if text.len() + length > max {
-            return Err(Packed::TooLarge);
-        }
-        share.grow(length).map_err(|_| Packed::Full)?;
-        text.extend_from_slice(piece.get(..length).unwrap_or_default());
-    }
-}
-
 fn missed(code: Code, stage: &'static str, reason: &'static str, transient: bool, message: String) -> Missed {
     Missed { fault: Box::new(Fault::new(code, Outcome::Failed, stage, message)), reason, transient, cause: None }
 }
 
-fn protocol(message: &str, reason: &'static str) -> Missed {
+pub(super) fn protocol(message: &str, reason: &'static str) -> Missed {
     missed(Code::UpstreamProtocol, "send", reason, false, message.to_owned())
 }
 

@@ -2,6 +2,7 @@
 //! happens here, in this order.
 
 pub mod attempt;
+mod collect;
 pub mod deadline;
 pub mod open;
 pub mod schemas;
