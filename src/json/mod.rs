@@ -4,8 +4,10 @@
 pub mod check;
 pub mod compare;
 pub mod cursor;
+pub mod decimal;
 pub mod fault;
 pub mod path;
+pub mod query;
 pub mod splice;
 pub mod string;
 pub mod tape;
