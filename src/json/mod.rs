@@ -4,6 +4,7 @@
 pub mod check;
 pub mod compare;
 pub mod cursor;
+pub mod decimal;
 pub mod fault;
 pub mod path;
 pub mod splice;
