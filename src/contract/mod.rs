@@ -1,11 +1,15 @@
 //! Contracts: what an answer must satisfy, and what is said of one that does not.
 
 pub mod bounds;
+pub mod currency;
 pub mod gate;
 pub mod instance;
+pub mod locale;
 pub mod message;
+pub mod number;
 pub mod pattern;
 pub mod schema;
+pub mod token;
 pub mod verdict;
 
 use std::sync::Arc;
