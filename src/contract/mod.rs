@@ -2,6 +2,8 @@
 
 pub mod bounds;
 pub mod currency;
+pub mod date;
+pub mod fold;
 pub mod gate;
 pub mod instance;
 pub mod locale;

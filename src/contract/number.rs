@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::contract::currency;
+use crate::contract::currency::Currency;
 use crate::contract::locale::Locale;
 use crate::contract::locale::SPACES;
 use crate::contract::locale::well_grouped;
@@ -442,7 +443,10 @@ fn is_spaced(text: &str, range: &Range<usize>) -> bool {
     let left = text.get(..range.start).unwrap_or_default();
     let right = text.get(range.end..).unwrap_or_default();
     let after = right.strip_prefix(' ').is_some_and(|next| digits(next) == 3);
-    let before = left.strip_suffix(' ').is_some_and(|last| last.ends_with(|c: char| c.is_ascii_digit()));
+    let before = left.strip_suffix(' ').is_some_and(|last| {
+        let rest = last.trim_end_matches(|c: char| c.is_ascii_digit());
+        (1..=3).contains(&(last.len() - rest.len())) && !rest.ends_with(['.', ','])
+    });
     (after && own.bytes().all(|byte| byte.is_ascii_digit()) && own.len() <= 3) || (before && digits(own) == 3)
 }
 
@@ -464,29 +468,56 @@ fn excerpt(text: &str, range: &Range<usize>) -> String {
     }
 }
 
-/// The currency beside a number: the number's own place, the currency, and the bytes that may be absent.
+/// The currency beside a number.
 pub(super) struct Beside {
+    /// Where the number begins.
     pub(super) number: usize,
-    pub(super) currency: currency::Currency,
-    pub(super) range: Range<usize>,
+    pub(super) currency: Currency,
+    /// The bytes of the currency that can go without bringing two things together that stand apart.
+    pub(super) removable: Option<Range<usize>>,
 }
 
 /// Every currency that stands beside a number of `text`, in order; one between two numbers is that of both.
 pub(super) fn currencies(text: &str) -> Vec<Beside> {
-    let mut found = Vec::new();
+    let mut found: Vec<Beside> = Vec::new();
+    let mut removed = 0;
     for range in (Tokens { text, at: 0, end: text.len() }) {
-        let (sign, start) = sign_before(text, range.start);
-        let start = if sign == Sign::None { range.start } else { start };
+        let number = range.start;
+        let (sign, signed) = sign_before(text, number);
+        let start = if sign == Sign::None { number } else { signed };
         if let Some((currency, begins)) = currency::ending_at(text, skip_blank_back(text, start)) {
-            found.push(Beside { number: range.start, currency, range: begins..start });
+            let removable = (begins >= removed && is_open(text, begins)).then_some(begins..start);
+            removed = removable.as_ref().map_or(removed, |range| range.end);
+            found.push(Beside { number, currency, removable });
         }
         let rest = text.get(range.end..).unwrap_or_default();
         let blank = rest.len() - rest.trim_start_matches(is_blank).len();
         if let Some((currency, ends)) = currency::beginning_at(text, range.end + blank) {
-            found.push(Beside { number: range.start, currency, range: range.end..ends });
+            let removable = is_closed(text, ends).then_some(range.end..ends);
+            removed = removable.as_ref().map_or(removed, |range| range.end);
+            found.push(Beside { number, currency, removable });
         }
     }
     found
+}
+
+/// Whether what ends at `at` cannot be part of a number that would begin there.
+fn is_open(text: &str, at: usize) -> bool {
+    let apart = |c: Option<char>| c.is_none_or(|c| c.is_whitespace() || matches!(c, '(' | '['));
+    let mut left = text.get(..at).unwrap_or_default().chars().rev();
+    match left.next() {
+        Some(sign) if sign == '+' || token::is_short_dash(sign) => apart(left.next()),
+        other => apart(other),
+    }
+}
+
+/// Whether what begins at `at` cannot be part of a number that would end there.
+fn is_closed(text: &str, at: usize) -> bool {
+    let mut right = text.get(at..).unwrap_or_default().chars();
+    match right.next() {
+        Some('.' | ',') => right.next().is_none_or(char::is_whitespace),
+        other => other.is_none_or(|c| c.is_whitespace() || matches!(c, ')' | ']' | ';' | ':' | '!' | '?')),
+    }
 }
 
 /// The group marks of every well-grouped number of `text`, in order.
