@@ -174,7 +174,7 @@ fn value(record: &Record, content: AuditContent) -> Value {
                 AuditContent::Full => violation.message.as_str(),
                 AuditContent::None => "", // it may quote the answer
             };
-            json!({"policy": null, "gate": violation.gate, "kind": violation.kind, "path": violation.path.to_string(), "message": message, "action": "reject"})
+            json!({"policy": violation.policy.as_deref(), "gate": &*violation.gate, "kind": violation.kind, "path": violation.path.to_string(), "message": message, "action": violation.action.as_str()})
         })
         .collect();
     let time = jiff::Timestamp::try_from(record.arrived).map(|time| time.to_string()).unwrap_or_default();
@@ -246,13 +246,13 @@ mod tests {
     #[test]
     fn without_content_no_text_is_kept() {
         let mut record = record("x");
-        record.violations = Some(crate::contract::verdict::Violations::one(crate::contract::verdict::Violation {
-            gate: "schema",
-            kind: "schema",
-            path: crate::json::path::Path::root(),
-            message: "found `\"078-05\"`".into(),
-            at: None,
-        }));
+        record.violations = Some(crate::contract::verdict::Violations::one(crate::contract::verdict::Violation::own(
+            "schema",
+            "schema",
+            crate::json::path::Path::root(),
+            "found `\"078-05\"`".into(),
+            None,
+        )));
         let text = String::from_utf8(line(&record, AuditContent::None)).unwrap();
         assert!(!text.contains("ssn") && !text.contains("078-05"));
         assert!(String::from_utf8(line(&record, AuditContent::Full)).unwrap().contains("078-05"));

@@ -18,6 +18,8 @@ pub mod extraction; // cutting JSON out of text, without repair
 
 pub mod contract; // what an answer must satisfy; one file a gate
 
+pub mod policy; // what a platform team's bundle demands, resolved
+
 pub mod record; // what is known of one exchange
 
 pub mod stage; // the way of a request, one file a stage

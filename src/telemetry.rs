@@ -123,7 +123,7 @@ impl Metrics {
             self.extractions.add(1, &[KeyValue::new("rung", rung.as_str())]);
         }
         for violation in record.violations.iter().flat_map(|violations| violations.iter()) {
-            self.violations.add(1, &[KeyValue::new("gate", violation.gate)]);
+            self.violations.add(1, &[KeyValue::new("gate", violation.gate.to_string())]);
         }
         if record.loose_tool_violations > 0 {
             self.loose_tools.add(u64::from(record.loose_tool_violations), &[]);

@@ -132,8 +132,8 @@ fn as_json(verdict: &Verdict, text: &str) -> Value {
         Verdict::Reject(rejection) => {
             let listed = rejection.violations.iter().map(|violation| {
                 let mut one = json!({
-                    "policy": null, "gate": violation.gate, "kind": violation.kind, "path": violation.path.to_string(),
-                    "message": violation.message, "action": "reject",
+                    "policy": violation.policy.as_deref(), "gate": &*violation.gate, "kind": violation.kind, "path": violation.path.to_string(),
+                    "message": violation.message, "action": violation.action.as_str(),
                 });
                 if let (Some(at), Some(one)) = (&violation.at, one.as_object_mut()) {
                     one.insert("at".to_owned(), json!({"start": at.start, "end": at.end}));

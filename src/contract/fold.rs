@@ -153,10 +153,16 @@ impl Folded {
         &self.currencies
     }
 
-    /// The unfolded bytes of a range of the folded text; none for a quote, which keeps no map.
+    /// The unfolded bytes of a range of the folded text; none where it takes a part of what one character became (`f`
+    /// of a ligature), and for a quote, which keeps no map.
     pub fn unfolded(&self, start: usize, end: usize) -> Option<(usize, usize)> {
         let map = self.map.as_ref()?;
-        Some((map.start(start), map.end(end)))
+        Some((map.start(start)?, map.end(end)?))
+    }
+
+    /// Bytes that were folded so far.
+    pub(super) fn source_bytes(&self) -> usize {
+        self.map.as_ref().map_or(0, Map::source_bytes)
     }
 
     /// Bytes that the map takes.

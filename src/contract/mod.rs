@@ -3,21 +3,38 @@
 pub mod bounds;
 pub mod currency;
 pub mod date;
+pub mod fact;
 pub mod fold;
 pub mod gate;
+pub mod ground;
 pub mod instance;
 pub mod locale;
 pub mod message;
 pub mod number;
 pub mod pattern;
+pub mod scene;
 pub mod schema;
+pub mod source;
 pub mod token;
 pub mod verdict;
 
 use std::sync::Arc;
 
+use crate::contract::gate::GateEntry;
+use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
 use crate::extraction::Admits;
+
+/// The ordered gates of one policy, and what they look things up in. Built once, when the policy is loaded.
+#[derive(Debug, Default)]
+pub struct PolicyContract {
+    /// The policy's name.
+    pub policy: Arc<str>,
+    /// The gates, in their order.
+    pub gates: Vec<GateEntry>,
+    /// Where objects that carry their own evidence keep it.
+    pub evidence: Option<Evidence>,
+}
 
 /// What one exchange's answer must satisfy.
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,9 @@ use unicode_normalization::char::is_combining_mark;
 use crate::contract::currency;
 use crate::contract::locale::SPACES;
 
+/// Invisible characters in a row up to which a border is looked for beyond them.
+const INVISIBLE_MAX: usize = 16;
+
 /// Letters, digits, marks on them, and the underscore: what words and numbers are made of.
 pub fn is_word(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_alphanumeric() || c == '_' } else { c.is_alphanumeric() || is_combining_mark(c) }
@@ -16,11 +19,17 @@ pub fn is_word(c: char) -> bool {
 /// dashes, slashes and colons that make one thing of digits: dates, ranges, identifiers (`12-34`, `EX-104`, `10:30`).
 /// A sign, parentheses and a currency are outside it: `90.00` may be quoted out of `-90.00` or `EUR90.00`, and whoever
 /// reads the number looks at what stands around. Scripts that put no space between words have a border at each letter.
-/// O(1), but for a run of invisible characters.
+/// O(1).
 pub fn is_border(text: &str, at: usize) -> bool {
     let (Some(left), Some(right)) = (text.get(..at), text.get(at..)) else { return false };
-    let mut left = left.chars().rev().filter(|c| !is_invisible(*c));
-    let mut right = right.chars().filter(|c| !is_invisible(*c));
+    let (left, right) = (left.chars().rev(), right.chars());
+    if left.clone().take(INVISIBLE_MAX).filter(|c| is_invisible(*c)).count() == INVISIBLE_MAX
+        || right.clone().take(INVISIBLE_MAX).filter(|c| is_invisible(*c)).count() == INVISIBLE_MAX
+    {
+        return false; // what stands beyond so many is not looked for
+    }
+    let mut left = left.take(2 * INVISIBLE_MAX).filter(|c| !is_invisible(*c));
+    let mut right = right.take(2 * INVISIBLE_MAX).filter(|c| !is_invisible(*c));
     let (Some(before), Some(after)) = (left.next(), right.next()) else { return true };
     match (is_word(before), is_word(after)) {
         (true, true) => !is_joined(before, after) || is_currency_beside(text, at, before, after),

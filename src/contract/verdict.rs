@@ -1,6 +1,7 @@
 //! What gates find: violations, each with its place, and never fewer than one in a rejection.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::json::path::Path;
 
@@ -10,16 +11,64 @@ pub const LISTED_MAX: usize = 100;
 /// One way in which an answer breaks its contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
+    /// The policy whose gate it is; none where the request's own contract is broken.
+    pub policy: Option<Arc<str>>,
     /// The name of the gate.
-    pub gate: &'static str,
+    pub gate: Arc<str>,
     /// The kind of check that failed.
     pub kind: &'static str,
     /// Where in the answer.
     pub path: Path,
     /// What was expected and what was found.
     pub message: String,
+    /// What follows from it.
+    pub action: Action,
     /// The bytes of the model's text that are meant, where they can be named.
     pub at: Option<Range<usize>>,
+    /// The part of the source that is meant, where there is one.
+    pub source_at: Option<SourceAt>,
+    /// Where the gate is written: file and line of the policy. For people who mend a policy, not for callers.
+    pub declared: Option<Arc<str>>,
+}
+
+impl Violation {
+    /// A violation of what holds without any policy: it rejects.
+    pub fn own(gate: &str, kind: &'static str, path: Path, message: String, at: Option<Range<usize>>) -> Self {
+        let (policy, source_at, declared) = (None, None, None);
+        Self { policy, gate: gate.into(), kind, path, message, action: Action::Reject, at, source_at, declared }
+    }
+}
+
+/// What follows from a violation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// It is recorded and counted; the answer goes on.
+    Monitor,
+    /// The caller is asked back.
+    Clarify,
+    /// The answer is stopped.
+    #[default]
+    Reject,
+}
+
+impl Action {
+    /// The name as policies, error bodies and records have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Monitor => "monitor",
+            Self::Clarify => "clarify",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// A part of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceAt {
+    /// The page, from 1.
+    pub page: usize,
+    /// Bytes of the page, as it came.
+    pub range: Range<usize>,
 }
 
 /// One or more violations; an empty list cannot be built.
@@ -101,7 +150,7 @@ mod tests {
     use super::*;
 
     fn violation() -> Violation {
-        Violation { gate: "schema", kind: "schema", path: Path::root(), message: String::new(), at: None }
+        Violation::own("schema", "schema", Path::root(), String::new(), None)
     }
 
     #[test]

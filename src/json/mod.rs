@@ -7,6 +7,7 @@ pub mod cursor;
 pub mod decimal;
 pub mod fault;
 pub mod path;
+pub mod query;
 pub mod splice;
 pub mod string;
 pub mod tape;

@@ -4,12 +4,14 @@
 //! answers are judged on; a tree is built only for what is reported.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde_json::Value;
 
 use super::check;
 use super::compare;
 use super::fault::{JsonFault, JsonFaultKind as Kind};
+use super::path::{Path, Segment};
 use super::string::{self, Spot};
 use super::tree;
 
@@ -253,6 +255,46 @@ impl<'a> Place<'a> {
             return Cow::Borrowed(self.tape.text.get(open + 1..close).unwrap_or_default());
         }
         string::decode(self.tape.text.as_bytes(), Spot { open, close, escaped: true }).unwrap_or_default()
+    }
+
+    /// The bytes of the tape's text that it takes.
+    pub fn range(&self) -> Range<usize> {
+        let entry = self.entry();
+        entry.start as usize..entry.end as usize
+    }
+
+    /// The path from the tape's root to it. It is looked for from the root on, so this is for what is reported.
+    pub fn path(&self) -> Path {
+        let mut segments = Vec::new();
+        let mut here = self.tape.root();
+        while here.at < self.at {
+            let holds = |place: &Place<'_>| (place.at..place.entry().next).contains(&self.at);
+            let step = match here.what() {
+                What::Array => here
+                    .elements()
+                    .enumerate()
+                    .find(|(_, element)| holds(element))
+                    .map(|(index, element)| (Segment::Index(index), element)),
+                What::Object => here
+                    .members()
+                    .find(|(_, value)| holds(value))
+                    .map(|(key, value)| (Segment::Key(key.text().into_owned()), value)),
+                _ => None,
+            };
+            let Some((segment, next)) = step else { break };
+            segments.push(segment);
+            here = next;
+        }
+        Path::new(segments)
+    }
+
+    /// The value that `path` reaches from here.
+    pub fn at(self, path: &Path) -> Option<Place<'a>> {
+        path.segments().iter().try_fold(self, |place, segment| match (segment, place.what()) {
+            (Segment::Key(key), What::Object) => place.get(key),
+            (Segment::Index(index), What::Array) => place.elements().nth(*index),
+            _ => None,
+        })
     }
 
     /// Elements or members.

@@ -217,12 +217,12 @@ impl Fault {
             for (index, violation) in violations.iter().enumerate() {
                 out.extend_from_slice(if index > 0 { b"," } else { b"" });
                 out.push(b'{');
-                optional(&mut out, "policy", None);
-                member(&mut out, ",gate", violation.gate);
+                optional(&mut out, "policy", violation.policy.as_deref());
+                member(&mut out, ",gate", &violation.gate);
                 member(&mut out, ",kind", violation.kind);
                 member(&mut out, ",path", &violation.path.to_string());
                 member(&mut out, ",message", &violation.message);
-                member(&mut out, ",action", "reject");
+                member(&mut out, ",action", violation.action.as_str());
                 out.push(b'}');
             }
             out.push(b']');
@@ -289,12 +289,9 @@ mod tests {
 
     #[test]
     fn an_error_body_names_every_violation() {
-        let violation = |key: &str| Violation {
-            gate: "schema",
-            kind: "schema",
-            path: Path::root().key(key),
-            message: format!("expected \"x\" at {key}"),
-            at: None,
+        let violation = |key: &str| {
+            let message = format!("expected \"x\" at {key}");
+            Violation::own("schema", "schema", Path::root().key(key), message, None)
         };
         let rejection = Rejection {
             code: Code::SchemaViolation,

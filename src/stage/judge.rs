@@ -179,7 +179,7 @@ fn truncated() -> Violation {
 }
 
 fn plain(kind: &'static str, message: String) -> Violation {
-    Violation { gate: "extraction", kind, path: Path::root(), message, at: None }
+    Violation::own("extraction", kind, Path::root(), message, None)
 }
 
 fn content(contract: &Contract, choice: &Choice, found: &extraction::Extracted) -> Result<(), Stopped> {
@@ -202,13 +202,7 @@ fn not_object(slice: &str) -> Option<Violation> {
         return None;
     }
     let message = "expected an object, as `response_format` says".to_owned();
-    Some(Violation {
-        gate: gate::schema::NAME,
-        kind: gate::schema::NAME,
-        path: Path::root(),
-        message,
-        at: Some(0..slice.len()),
-    })
+    Some(Violation::own(gate::schema::NAME, gate::schema::NAME, Path::root(), message, Some(0..slice.len())))
 }
 
 /// The rejection of a text that nothing could be cut out of. The text itself is not quoted.
@@ -221,13 +215,13 @@ fn not_extracted(not: &NotExtracted, text: &str) -> Stopped {
         Reason::TooDeep => Code::OutputTooDeep,
         Reason::NumberOutOfRange => Code::OutputNumberOutOfRange,
     };
-    let violation = Violation {
-        gate: "extraction",
-        kind: not.reason.as_str(),
-        path: not.path.clone().unwrap_or_default(),
-        message: told(not, text),
-        at: Some(not.at..not.at),
-    };
+    let violation = Violation::own(
+        "extraction",
+        not.reason.as_str(),
+        not.path.clone().unwrap_or_default(),
+        told(not, text),
+        Some(not.at..not.at),
+    );
     reject(code, "extract", not.reason.as_str(), Violations::one(violation))
 }
 
@@ -261,7 +255,7 @@ fn tools(contract: &Contract, choice: &Choice, loose: &mut u32) -> Option<Violat
                 "" => "a call that names no function cannot be judged".to_owned(),
                 name => format!("the tool `{}` was not offered in the request", shown(name)),
             };
-            found.push(Violation { gate: "tools", kind: "unknown_tool", path: place, message, at: None });
+            found.push(Violation::own("tools", "unknown_tool", place, message, None));
             continue;
         };
         let wrong = arguments(tool, call);
@@ -269,7 +263,7 @@ fn tools(contract: &Contract, choice: &Choice, loose: &mut u32) -> Option<Violat
             found.extend(wrong.into_iter().map(|violation| Violation {
                 message: format!("`{}` {}: {}", shown(&call.name), violation.path, violation.message),
                 path: place.clone().key("arguments"),
-                gate: "tools",
+                gate: "tools".into(),
                 ..violation
             }));
         } else {
@@ -280,7 +274,7 @@ fn tools(contract: &Contract, choice: &Choice, loose: &mut u32) -> Option<Violat
         && !choice.tool_calls.iter().any(|call| call.name == forced.name)
     {
         let message = format!("the tool `{}` must be called and was not", shown(&forced.name));
-        found.push(Violation { gate: "tools", kind: "not_called", path: Path::root(), message, at: None });
+        found.push(Violation::own("tools", "not_called", Path::root(), message, None));
     }
     Violations::of(found)
 }

@@ -64,39 +64,46 @@ impl Map {
         self.kept = 0;
     }
 
-    /// Where in the source the folded byte `at` begins: at the piece that it is of, behind whatever was taken out.
-    pub(super) fn start(&self, at: usize) -> usize {
-        self.lead(at, |at, kept, piece| match piece {
-            _ if at < kept => Some(at),
-            Step { folded, .. } if at < kept + folded => Some(kept),
+    /// Bytes of the source that it leads back to.
+    pub(super) fn source_bytes(&self) -> usize {
+        self.source + self.kept
+    }
+
+    /// Where in the source the folded byte `at` begins, behind whatever was taken out before it; none within a piece.
+    pub(super) fn start(&self, at: usize) -> Option<usize> {
+        self.lead(at, |at, piece| match piece.kept {
+            kept if at < kept => Some(Some(at)),
+            kept if at == kept && piece.folded > 0 => Some(Some(kept)),
+            kept if at < kept + piece.folded => Some(None),
             _ => None,
         })
     }
 
-    /// Where in the source a folded stretch ends that ends before byte `at`: behind the piece that its last byte is
-    /// of, before whatever was taken out there.
-    pub(super) fn end(&self, at: usize) -> usize {
-        self.lead(at, |at, kept, piece| match piece {
-            _ if at <= kept => Some(at),
-            Step { folded, source, .. } if at <= kept + folded => Some(kept + source),
+    /// Where in the source a folded stretch ends that ends before byte `at`, before whatever was taken out there; none
+    /// within a piece.
+    pub(super) fn end(&self, at: usize) -> Option<usize> {
+        self.lead(at, |at, piece| match piece.kept {
+            kept if at <= kept => Some(Some(at)),
+            kept if at < kept + piece.folded => Some(None),
+            kept if at == kept + piece.folded => Some(Some(kept + piece.source)),
             _ => None,
         })
     }
 
     /// Walks to the step at which `found` knows how far into the source `at` is, counted from the step.
-    fn lead(&self, at: usize, found: impl Fn(usize, usize, &Step) -> Option<usize>) -> usize {
+    fn lead(&self, at: usize, found: impl Fn(usize, &Step) -> Option<Option<usize>>) -> Option<usize> {
         // Strictly before: a piece that was taken out at `at` itself still has its say.
         let next = self.starts.partition_point(|start| (start.folded as usize) < at);
         let start = next.checked_sub(1).and_then(|last| self.starts.get(last)).copied().unwrap_or_default();
         let (mut folded, mut source, mut step) = (start.folded as usize, start.source as usize, start.step as usize);
         while let Some(piece) = self.read(&mut step) {
-            if let Some(into) = found(at - folded, piece.kept, &piece) {
-                return source + into;
+            if let Some(into) = found(at - folded, &piece) {
+                return into.map(|into| source + into);
             }
             folded += piece.kept + piece.folded;
             source += piece.kept + piece.source;
         }
-        source + (at - folded)
+        Some(source + (at - folded))
     }
 
     fn read(&self, at: &mut usize) -> Option<Step> {

@@ -90,7 +90,7 @@ fn the_map_leads_back_to_the_unfolded_bytes() {
     };
     assert_eq!(back("office"), "o\u{fb03}ce");
     assert_eq!(back("ffi"), "\u{fb03}");
-    assert_eq!(back("f"), "\u{fb03}"); // part of a ligature is the ligature
+    assert_eq!(folded.unfolded(5, 6), None); // part of a ligature is no part of the source
     assert_eq!(back("1204.50"), "1\u{a0}204.50");
     assert_eq!(back("paid 1204.50"), "paid\nEUR 1\u{a0}204.50");
     assert_eq!(back("payment"), "pay-\nment");
@@ -181,7 +181,7 @@ proptest! {
         let ends: Vec<usize> = folded.text().char_indices().map(|(at, _)| at).chain([folded.text().len()]).collect();
         let mut last = 0;
         for pair in ends.windows(2) {
-            let (start, end) = folded.unfolded(pair[0], pair[1]).unwrap();
+            let Some((start, end)) = folded.unfolded(pair[0], pair[1]) else { continue };
             prop_assert!(start < end && text.get(start..end).is_some(), "{:?} {:?}", text, pair);
             prop_assert!(start >= last);
             last = start;

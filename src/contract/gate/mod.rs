@@ -1,3 +1,293 @@
-//! The gates, one file each.
+//! The gates, one file each. The next one is one file and one line in [`KINDS`].
 
 pub mod schema;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::contract::scene::Node;
+use crate::contract::scene::Scene;
+use crate::contract::scene::kind_of;
+use crate::contract::verdict::Action;
+use crate::contract::verdict::LISTED_MAX;
+use crate::contract::verdict::SourceAt;
+use crate::contract::verdict::Violation;
+use crate::json::path::Path;
+use crate::json::query::Lacks;
+use crate::json::query::Query;
+use crate::json::query::Reached;
+use crate::json::tape::Place;
+use crate::json::tape::What;
+
+/// One deterministic check. It is pure: it calls no model, reads no clock, waits for nothing.
+pub trait Gate: fmt::Debug + Send + Sync {
+    /// Reports every violation that it finds in the answer. What it cannot check is a violation too.
+    fn check(&self, scene: &Scene<'_>, found: &mut Findings<'_>);
+
+    /// The paths whose values it judges.
+    fn paths(&self) -> Vec<&Query> {
+        Vec::new()
+    }
+
+    /// Whether what it judges is tied to the source, so that a model cannot please it by changing the answer alone.
+    fn is_tied_to_source(&self) -> bool {
+        false
+    }
+}
+
+/// A kind of gate, as policies name it.
+pub struct Kind {
+    /// The member of the gate that holds its settings.
+    pub name: &'static str,
+    /// The JSON Schema of its settings.
+    pub schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+    /// Makes a gate of its settings, which that schema has accepted.
+    pub build: fn(&Value, &Build<'_>) -> Result<Box<dyn Gate>, Vec<BuildError>>,
+}
+
+/// All kinds of gates that a policy can name.
+pub const KINDS: &[Kind] = &[];
+
+/// What a gate is built from besides its own settings.
+pub struct Build<'b> {
+    /// What the policy's gates look things up in, resolved before the first of them is built.
+    pub contract: &'b super::PolicyContract,
+    /// What is said of missing and null values.
+    pub presence: Presence,
+    /// The nodes that a `rule` runs on.
+    pub each: Option<Query>,
+}
+
+/// Why a gate cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError {
+    /// The members that lead from the gate's settings to what is wrong: `["sum"]`. Empty for the settings as a whole.
+    pub at: Vec<String>,
+    /// What was found and what was expected.
+    pub message: String,
+}
+
+impl BuildError {
+    /// An error at a member of the settings.
+    pub fn at(member: &str, message: impl Into<String>) -> Self {
+        Self { at: vec![member.to_owned()], message: message.into() }
+    }
+}
+
+/// What is said of values that are not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// A missing value is no violation.
+    pub optional: bool,
+    /// A null is no violation.
+    pub nullable: bool,
+    /// How many values there must be.
+    pub at_least: usize,
+}
+
+/// A gate with its place in a policy.
+#[derive(Debug)]
+pub struct GateEntry {
+    /// Its name, unique in the policy.
+    pub name: Arc<str>,
+    /// The member that holds its settings.
+    pub kind: &'static str,
+    /// Where it is written: file and line.
+    pub declared: Arc<str>,
+    /// What follows from a violation.
+    pub action: Action,
+    /// Gates that must have passed for the same node, by their places in the policy: all before this one.
+    pub needs: Vec<usize>,
+    /// The check.
+    pub gate: Box<dyn Gate>,
+}
+
+/// What one gate finds.
+pub struct Findings<'s> {
+    scene: Scene<'s>,
+    entry: &'s GateEntry,
+    /// Bytes of the answer for which a needed gate has not passed.
+    blocked: &'s [Range<usize>],
+    violations: Vec<Violation>,
+    total: usize,
+    skipped: Vec<Range<usize>>,
+}
+
+/// Where a violation is.
+#[derive(Clone, Copy, Debug)]
+pub enum At<'a> {
+    /// At a value.
+    Place(Place<'a>),
+    /// At what a value lacks.
+    Below(Place<'a>, Lacks<'a>),
+    /// At the answer as a whole.
+    Answer,
+}
+
+/// What a gate says of one violation.
+pub struct Finding<'a> {
+    /// Where it is.
+    pub at: At<'a>,
+    /// What was expected and what was found; lower case, no full stop, values quoted up to 80 characters.
+    pub message: String,
+    /// What the gate's `say` sees besides `value`, `path`, `this`, `output`, `facts` and `data`.
+    pub with: Vec<(&'static str, Value)>,
+    /// The part of the source that is meant.
+    pub source_at: Option<SourceAt>,
+}
+
+impl<'a> Finding<'a> {
+    /// A finding with nothing more to say.
+    pub fn new(at: At<'a>, message: impl Into<String>) -> Self {
+        Self { at, message: message.into(), with: Vec::new(), source_at: None }
+    }
+}
+
+impl<'s> Findings<'s> {
+    /// Reports one violation. Beyond [`LISTED_MAX`] they are only counted; `finding` is then not asked.
+    pub fn report<'a>(&mut self, at: At<'a>, finding: impl FnOnce(At<'a>) -> Finding<'a>) {
+        self.total += 1;
+        if self.violations.len() >= LISTED_MAX {
+            return;
+        }
+        let Finding { at, message, with, source_at } = finding(at);
+        let _ = with;
+        let (path, range) = match at {
+            At::Place(place) => (place.path(), place.range()),
+            At::Below(parent, lacks) => (lacks.below(parent), parent.range()),
+            At::Answer => (Path::root(), self.scene.answer.root().range()),
+        };
+        self.violations.push(Violation {
+            policy: Some(Arc::clone(&self.scene.contract.policy)),
+            gate: Arc::clone(&self.entry.name),
+            kind: self.entry.kind,
+            path,
+            message,
+            action: self.entry.action,
+            at: Some(range),
+            source_at,
+            declared: Some(Arc::clone(&self.entry.declared)),
+        });
+    }
+
+    /// Reports one violation that has nothing but a message.
+    pub fn say(&mut self, at: At<'_>, message: impl FnOnce() -> String) {
+        self.report(at, |at| Finding::new(at, message()));
+    }
+
+    /// Whether a gate that this one needs has not passed for the value at `place`, for what holds it or for a part of it.
+    /// The value then is *not checked*, which is noted.
+    pub fn is_blocked(&mut self, place: Place<'_>) -> bool {
+        let range = place.range();
+        let blocked = self.blocked.iter().any(|other| other.start < range.end && range.start < other.end);
+        if blocked {
+            self.skipped.push(range);
+        }
+        blocked
+    }
+
+    /// The values that `query` reaches and that are to be checked, in the order of the text. What is missing, null or of
+    /// another type than the path goes through is reported here, as `presence` says; so are fewer values than it demands.
+    pub fn nodes<'a>(&mut self, query: &Query, presence: Presence) -> Vec<Node<'a>>
+    where
+        's: 'a,
+    {
+        let scene = self.scene;
+        let mut nodes = Vec::new();
+        let mut count = 0_usize;
+        query.reach(scene.answer.root(), &mut |reached| match reached {
+            Reached::Value(place) => {
+                count += 1;
+                if self.is_blocked(place) {
+                    return;
+                }
+                let node = match &scene.contract.evidence {
+                    Some(evidence) => evidence.node(place),
+                    None => Node { place, value: place, has_evidence: false },
+                };
+                match node.value.what() {
+                    What::Null if presence.nullable => {}
+                    What::Null => self.say(At::Place(node.place), || "expected a value, found null".to_owned()),
+                    _ => nodes.push(node),
+                }
+            }
+            Reached::Missing { parent, lacks } => {
+                if !presence.optional && !self.is_blocked(parent) {
+                    self.say(At::Below(parent, lacks), || "expected a value, found nothing: it is missing".to_owned());
+                }
+            }
+            Reached::Other { place, expected } => {
+                let missing = place.what() == What::Null && presence.optional;
+                if !missing && !self.is_blocked(place) {
+                    self.say(At::Place(place), || format!("expected an {expected}, found {}", kind_of(place)));
+                }
+            }
+        });
+        if count < presence.at_least {
+            let (found, least) = (count, presence.at_least);
+            self.say(At::Answer, || format!("expected at least {least} values at `{query}`, found {found}"));
+        }
+        nodes
+    }
+}
+
+/// What the gates of one policy came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// The violations, in the order of the gates, then of the document; of each gate at most [`LISTED_MAX`].
+    pub violations: Vec<Violation>,
+    /// How many there are, listed or not.
+    pub total: usize,
+    /// Gates that were not checked, everywhere or somewhere, because one that they need had not passed.
+    pub not_checked: Vec<Arc<str>>,
+    /// Of each gate of the policy, in its order: what it came to.
+    pub health: Vec<GateHealth>,
+}
+
+/// What one gate came to in one verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateHealth {
+    /// It ran and found nothing.
+    Passed,
+    /// It found violations.
+    Fired,
+    /// It was not checked, everywhere or somewhere.
+    NotChecked,
+    /// Its `when` did not hold.
+    Idle,
+}
+
+/// Runs every gate of the scene's policy, in their order.
+pub fn run(scene: &Scene<'_>) -> Judged {
+    let mut judged = Judged::default();
+    // Of each gate: the bytes of the answer for which it has not passed.
+    let mut failed: Vec<Vec<Range<usize>>> = Vec::with_capacity(scene.contract.gates.len());
+    for entry in &scene.contract.gates {
+        let blocked: Vec<Range<usize>> =
+            entry.needs.iter().filter_map(|need| failed.get(*need)).flatten().cloned().collect();
+        let mut findings =
+            Findings { scene: *scene, entry, blocked: &blocked, violations: Vec::new(), total: 0, skipped: Vec::new() };
+        entry.gate.check(scene, &mut findings);
+        let Findings { violations, total, skipped, .. } = findings;
+        judged.health.push(match (total, skipped.is_empty()) {
+            (0, true) => GateHealth::Passed,
+            (0, false) => GateHealth::NotChecked,
+            (_, _) => GateHealth::Fired,
+        });
+        if !skipped.is_empty() {
+            judged.not_checked.push(Arc::clone(&entry.name));
+        }
+        let mut ranges: Vec<Range<usize>> = violations.iter().filter_map(|violation| violation.at.clone()).collect();
+        if total > violations.len() {
+            ranges.push(scene.answer.root().range()); // those that are not listed may be anywhere
+        }
+        ranges.extend(skipped);
+        failed.push(ranges);
+        judged.total += total;
+        judged.violations.extend(violations);
+    }
+    judged
+}

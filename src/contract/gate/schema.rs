@@ -52,7 +52,7 @@ fn violations(schema: &CompiledSchema, tape: &Tape<'_>, answer: &str) -> Option<
 
 fn violation(kind: &'static str, path: Path, message: String, answer: &str) -> Violation {
     let at = path.locate(answer.as_bytes());
-    Violation { gate: NAME, kind, path, message, at }
+    Violation::own(NAME, kind, path, message, at)
 }
 
 #[cfg(test)]

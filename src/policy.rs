@@ -1,0 +1,421 @@
+//! Policies: a platform team's bundles, resolved. What each of them matches, what it demands of an answer, and what a
+//! caller gets whose answer does not meet it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::contract::PolicyContract;
+use crate::contract::schema::CompiledSchema;
+use crate::digest::Digest;
+use crate::extraction;
+use crate::json::query::Query;
+
+/// One policy, ready to judge with.
+#[derive(Debug)]
+pub struct Policy {
+    /// Its name: that of its folder.
+    pub name: Arc<str>,
+    /// The digest of everything in its bundle that decides.
+    pub digest: Digest,
+    /// What it is for, in its author's words.
+    pub description: String,
+    /// What it matches by itself; empty where it is only asked for by name.
+    pub matches: Vec<Match>,
+    /// The schema of its own; none where the request's schema is judged.
+    pub schema: Option<PolicySchema>,
+    /// Whether a request without a response format is asked for an answer by `schema`.
+    pub structured_output: StructuredOutput,
+    /// What becomes of other tools in the request.
+    pub tools: OtherTools,
+    /// Whether its verdict decides.
+    pub mode: Mode,
+    /// When the exact schema is written into the prompt.
+    pub inject: Inject,
+    /// How the backend's native mode is used.
+    pub native: NativeUse,
+    /// How the answer is cut out of the text.
+    pub extraction: extraction::Mode,
+    /// What an answer must be grounded in.
+    pub source: SourceSpec,
+    /// The member that a bare array is wrapped in.
+    pub envelope: Option<Arc<str>>,
+    /// The fields that code sets and the model must not.
+    pub assign: Vec<Assigned>,
+    /// What a caller gets whose answer is not accepted.
+    pub respond: Respond,
+    /// When and how the model is asked once more.
+    pub retry: Option<Retry>,
+    /// Members of the request that are capped or set.
+    pub limits: BTreeMap<String, Limit>,
+    /// With `n > 1`: whether those that are accepted go on although others are not.
+    pub choices: Choices,
+    /// The gates, in their order, and what they look things up in.
+    pub contract: Arc<PolicyContract>,
+}
+
+/// One entry of `match`: all that it names must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Match {
+    /// Globs of model aliases; empty matches every alias.
+    pub models: Vec<Glob>,
+    /// Teams; empty matches every caller.
+    pub teams: Vec<String>,
+    /// Globs of the name of the request's schema (`response_format.json_schema.name`).
+    pub schema_names: Vec<Glob>,
+    /// A tool that the request offers: the policy then judges calls to it. Empty judges the content.
+    pub tools: Vec<String>,
+}
+
+/// A pattern in which `*` stands for any characters and `?` for one.
+#[derive(Clone, Debug)]
+pub struct Glob {
+    text: String,
+    pattern: Regex,
+}
+
+/// What of a request decides which policies match.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The model as the caller named it.
+    pub model: &'a str,
+    /// The caller's team, where it has one.
+    pub team: Option<&'a str>,
+    /// The name of the request's schema.
+    pub schema_name: Option<&'a str>,
+    /// The names of the tools that it offers.
+    pub tools: &'a [&'a str],
+}
+
+/// What of the answer a policy judges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The message's content.
+    Content,
+    /// The arguments of calls to this tool.
+    Tool(Arc<str>),
+}
+
+/// The schema that a policy brings.
+#[derive(Clone, Debug)]
+pub struct PolicySchema {
+    /// The whole schema, which the delivered object satisfies.
+    pub complete: Arc<CompiledSchema>,
+    /// The same without the fields that code assigns: what the model is shown and its part is judged by.
+    pub shown: Arc<CompiledSchema>,
+    /// What is done where the request has another schema.
+    pub on_conflict: OnConflict,
+}
+
+/// What is done where request and policy both have a schema, and they differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// The answer must satisfy both.
+    #[default]
+    Both,
+    /// The request is refused.
+    Reject,
+}
+
+/// Whether a request without a response format gets the policy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StructuredOutput {
+    /// The policy judges what was asked for as data.
+    WhenAsked,
+    /// The answer must be data.
+    Required,
+}
+
+/// What becomes of tools that the policy does not judge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OtherTools {
+    /// They are judged by their own parameters.
+    #[default]
+    Judge,
+    /// A request that offers them is refused.
+    Deny,
+}
+
+/// Whether a policy's verdict decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It decides.
+    #[default]
+    Enforce,
+    /// It is recorded and counted; the answer goes on as without the policy.
+    Monitor,
+}
+
+/// When the exact schema is written into the prompt. The later, the stricter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Inject {
+    /// Never.
+    Never,
+    /// Where the backend's native mode does not carry it.
+    UnlessNative,
+    /// Always.
+    #[default]
+    Always,
+}
+
+/// How the backend's native mode is used. The later, the stricter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NativeUse {
+    /// Not at all.
+    Never,
+    /// Where the backend has it.
+    #[default]
+    Prefer,
+    /// Only backends that have it are asked.
+    Require,
+}
+
+/// What an answer must be grounded in.
+#[derive(Clone, Debug)]
+pub struct SourceSpec {
+    /// The roles whose messages are the source.
+    pub roles: Vec<SourceRole>,
+    /// Only what stands between `<tag>` and `</tag>` in them.
+    pub tag: Option<String>,
+    /// What parts two pages of one message; each message starts a page.
+    pub page_break: Option<Regex>,
+    /// Whether the request may bring the source itself (`portcullis.source`).
+    pub request: bool,
+    /// Whether content that cannot be read as text is passed over, rather than a reason to refuse the request.
+    pub ignore_unreadable: bool,
+}
+
+/// Whose messages are a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourceRole {
+    /// `user`
+    User,
+    /// `system`
+    System,
+    /// `developer`
+    Developer,
+    /// `tool`
+    Tool,
+}
+
+impl Default for SourceSpec {
+    fn default() -> Self {
+        Self { roles: vec![SourceRole::User], tag: None, page_break: None, request: false, ignore_unreadable: false }
+    }
+}
+
+/// A field that code sets.
+#[derive(Clone, Debug)]
+pub struct Assigned {
+    /// The member of the top-level object.
+    pub name: Arc<str>,
+    /// Where its value comes from.
+    pub value: AssignedValue,
+}
+
+/// Where the value of an assigned field comes from.
+#[derive(Clone, Debug)]
+pub enum AssignedValue {
+    /// A new UUID of version 4 or 7.
+    Uuid(u8),
+    /// The time of the verdict, as RFC 3339 has it.
+    NowRfc3339,
+    /// This value.
+    Const(Value),
+    /// A slug of the text at this path: small letters and digits of ASCII, joined by hyphens.
+    Slugify(Query),
+    /// The column of the row of a keyed table that the text at a path names.
+    Lookup {
+        /// The table's name.
+        table: Arc<str>,
+        /// The path of the key.
+        by: Query,
+        /// The column.
+        column: Arc<str>,
+    },
+}
+
+/// What a caller gets whose answer is not accepted.
+#[derive(Debug)]
+pub struct Respond {
+    /// Where gates ask back.
+    pub clarify: Response,
+    /// Where gates reject.
+    pub reject: Response,
+}
+
+/// One way to say that an answer is not accepted.
+#[derive(Debug)]
+pub enum Response {
+    /// A refusal, with the question or the reason as its words.
+    Refusal,
+    /// An error.
+    Error,
+    /// An object that satisfies the schema, from a template.
+    Object(Box<Value>),
+}
+
+impl Default for Respond {
+    fn default() -> Self {
+        Self { clarify: Response::Refusal, reject: Response::Error }
+    }
+}
+
+/// When and how the model is asked once more.
+#[derive(Clone, Debug)]
+pub struct Retry {
+    /// How many times more, at the most.
+    pub attempts: u32,
+    /// The gates whose violations are worth it: names, and `extraction` and `schema`.
+    pub on: Vec<Arc<str>>,
+    /// The aliases that are asked, one after the other; the request's own where there is none left.
+    pub escalate: Vec<Arc<str>>,
+}
+
+/// A bound on a member of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Limit {
+    /// The caller's number where it is smaller, else this one; set where the caller has none.
+    AtMost(serde_json::Number),
+    /// This value, whatever the caller says.
+    Set(Value),
+}
+
+/// With `n > 1`: what goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Choices {
+    /// Those that are accepted.
+    Passing,
+    /// All of them or none.
+    #[default]
+    All,
+}
+
+impl Glob {
+    /// Reads a glob. `*` stands for any characters, `?` for one; everything else for itself.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut pattern = String::with_capacity(text.len() + 8);
+        pattern.push('^');
+        for c in text.chars() {
+            match c {
+                '*' => pattern.push_str(".*"),
+                '?' => pattern.push('.'),
+                c => pattern.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+            }
+        }
+        pattern.push('$');
+        let pattern = regex::RegexBuilder::new(&pattern).dot_matches_new_line(true).build().ok()?;
+        Some(Self { text: text.to_owned(), pattern })
+    }
+
+    /// Whether `name` matches.
+    pub fn matches(&self, name: &str) -> bool {
+        self.pattern.is_match(name)
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Policy {
+    /// What the policy judges of the answer to such a request; none where it does not match it.
+    pub fn concerns(&self, asked: Asked<'_>) -> Option<Subject> {
+        self.matches.iter().find_map(|entry| entry.subject(asked))
+    }
+
+    /// What it judges where it is asked for by name, or bound to the caller's key: as where it matches, else the content.
+    pub fn named(&self, asked: Asked<'_>) -> Subject {
+        self.concerns(asked).unwrap_or(Subject::Content)
+    }
+}
+
+impl Match {
+    fn subject(&self, asked: Asked<'_>) -> Option<Subject> {
+        let model = self.models.is_empty() || self.models.iter().any(|glob| glob.matches(asked.model));
+        let team = self.teams.is_empty() || asked.team.is_some_and(|team| self.teams.iter().any(|own| own == team));
+        let schema = self.schema_names.is_empty()
+            || asked.schema_name.is_some_and(|name| self.schema_names.iter().any(|glob| glob.matches(name)));
+        if !(model && team && schema) {
+            return None;
+        }
+        if self.tools.is_empty() {
+            return Some(Subject::Content);
+        }
+        let tool = self.tools.iter().find(|tool| asked.tools.contains(&tool.as_str()))?;
+        Some(Subject::Tool(tool.as_str().into()))
+    }
+}
+
+/// The policies in force, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Policies(BTreeMap<Arc<str>, Arc<Policy>>);
+
+impl Policies {
+    /// These policies; of two with one name the later counts, which the configuration does not let happen.
+    pub fn new(all: impl IntoIterator<Item = Policy>) -> Self {
+        Self(all.into_iter().map(|policy| (Arc::clone(&policy.name), Arc::new(policy))).collect())
+    }
+
+    /// The policy of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.0.get(name)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.0.values()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn glob(text: &str) -> Vec<Glob> {
+        vec![Glob::new(text).unwrap()]
+    }
+
+    const ASKED: Asked<'_> =
+        Asked { model: "order-desk", team: Some("pos"), schema_name: Some("order"), tools: &["place_order"] };
+
+    #[test]
+    fn within_an_entry_all_conditions_hold() {
+        let entry = Match { models: glob("order-*"), teams: vec!["pos".into(), "kiosk".into()], ..Match::default() };
+        assert_eq!(entry.subject(ASKED), Some(Subject::Content));
+        assert_eq!(entry.subject(Asked { team: Some("web"), ..ASKED }), None);
+        assert_eq!(entry.subject(Asked { team: None, ..ASKED }), None);
+        assert_eq!(entry.subject(Asked { model: "chat", ..ASKED }), None);
+    }
+
+    #[test]
+    fn a_tool_is_judged_where_it_is_offered() {
+        let entry = Match { tools: vec!["place_order".into()], ..Match::default() };
+        assert_eq!(entry.subject(ASKED), Some(Subject::Tool("place_order".into())));
+        assert_eq!(entry.subject(Asked { tools: &[], ..ASKED }), None);
+        let schema = Match { schema_names: glob("ord?r"), ..Match::default() };
+        assert_eq!(schema.subject(ASKED), Some(Subject::Content));
+        assert_eq!(schema.subject(Asked { schema_name: None, ..ASKED }), None);
+    }
+
+    #[test]
+    fn a_glob_is_no_regex() {
+        for (pattern, name, matches) in [
+            ("order-*", "order-", true),
+            ("order-*", "reorder-1", false),
+            ("a.c", "abc", false),
+            ("*", "anything\nat all", true),
+            ("g?t-[1]", "gpt-[1]", true),
+        ] {
+            assert_eq!(Glob::new(pattern).unwrap().matches(name), matches, "{pattern} {name}");
+        }
+    }
+}
