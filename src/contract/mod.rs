@@ -7,6 +7,7 @@ pub mod ground;
 pub mod instance;
 pub mod message;
 pub mod pattern;
+pub mod rule;
 pub mod scene;
 pub mod schema;
 pub mod verdict;
