@@ -1,6 +1,7 @@
 //! Contracts: what an answer must satisfy, and what is said of one that does not.
 
 pub mod bounds;
+pub mod data;
 pub mod fact;
 pub mod gate;
 pub mod ground;
@@ -13,6 +14,8 @@ pub mod verdict;
 
 use std::sync::Arc;
 
+use crate::contract::data::Data;
+use crate::contract::fact::FactRule;
 use crate::contract::gate::GateEntry;
 use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
@@ -27,6 +30,10 @@ pub struct PolicyContract {
     pub gates: Vec<GateEntry>,
     /// Where objects that carry their own evidence keep it.
     pub evidence: Option<Evidence>,
+    /// What is looked for in the messages.
+    pub facts: Vec<FactRule>,
+    /// Tables to look things up in.
+    pub data: Data,
 }
 
 /// What one exchange's answer must satisfy.
