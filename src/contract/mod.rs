@@ -13,6 +13,7 @@ pub mod locale;
 pub mod message;
 pub mod number;
 pub mod pattern;
+pub mod rule;
 pub mod scene;
 pub mod schema;
 pub mod source;
