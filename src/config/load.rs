@@ -16,6 +16,7 @@ use crate::config::problem::ConfigErrors;
 use crate::config::problem::Problems;
 use crate::config::resolve;
 use crate::config::schema;
+use crate::config::schema::CONFIG;
 use crate::config::secret;
 use crate::config::secret::Found;
 use crate::config::source::Shown;
@@ -91,7 +92,7 @@ fn read(source: &Source<'_>, world: &World<'_>, shown: &mut Shown, problems: &mu
         problems.add(&(0..0), "the file starts with a byte order mark; save it as UTF-8 without one");
         return None;
     }
-    let tree = tree::parse(text, problems)?;
+    let tree = tree::parse(text, CONFIG.least, problems)?;
     let found = Found::of(&tree.root, text);
     let mut root = tree.root;
     *shown = Shown::But {
@@ -101,7 +102,7 @@ fn read(source: &Source<'_>, world: &World<'_>, shown: &mut Shown, problems: &mu
     unavailable::refuse_members(&mut root, problems);
     expand::expand(&mut root, world, problems);
     unavailable::refuse_values(&mut root, problems);
-    check::check(source, &mut root, shown, problems);
+    check::check(&CONFIG, source, &mut root, shown, problems);
     let checked = Checked { source, root: &root };
     let instance = root.to_json()?;
     // The schema has let through only what fits the structs, so this cannot fail; if it does all the same, the reason

@@ -50,5 +50,5 @@ pub struct Configuration {
 /// The JSON Schema (2020-12) of the configuration file, for editors. Members that this version does not have are not in
 /// it.
 pub fn schema() -> serde_json::Value {
-    schema::SCHEMA.clone()
+    schema::CONFIG.schema.clone()
 }

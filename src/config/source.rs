@@ -30,6 +30,8 @@ pub(super) struct Source<'t> {
 /// What of the text may be shown.
 #[derive(Debug)]
 pub(super) enum Shown {
+    /// All of it: the file holds no secrets.
+    All,
     /// The file could be read, so its secrets are known by their place. Spans, sorted and apart, of the secrets; and
     /// spans of every scalar, which tell a comment's `#` from a text's.
     But { secrets: Vec<Range<usize>>, scalars: Vec<Range<usize>> },
@@ -107,6 +109,7 @@ impl<'t> Source<'t> {
     fn excerpt(&self, line: Range<usize>, offset: usize, shown: &Shown) -> Excerpt {
         let raw = self.text.get(line.clone()).unwrap_or_default().trim_end_matches(['\n', '\r']);
         let masks = match shown {
+            Shown::All => Vec::new(),
             Shown::But { secrets, scalars } => {
                 let comment = comment(raw, line.start, scalars);
                 let mut masks = secret::in_text(raw, comment);
