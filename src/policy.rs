@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regex::Regex;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::contract::PolicyContract;
 use crate::contract::schema::CompiledSchema;
 use crate::digest::Digest;
 use crate::extraction;
+use crate::json::compare;
 use crate::json::query::Query;
 
 /// One policy, ready to judge with.
@@ -110,7 +113,8 @@ pub struct PolicySchema {
 }
 
 /// What is done where request and policy both have a schema, and they differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OnConflict {
     /// The answer must satisfy both.
     #[default]
@@ -120,7 +124,8 @@ pub enum OnConflict {
 }
 
 /// Whether a request without a response format gets the policy's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum StructuredOutput {
     /// The policy judges what was asked for as data.
     WhenAsked,
@@ -129,7 +134,8 @@ pub enum StructuredOutput {
 }
 
 /// What becomes of tools that the policy does not judge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OtherTools {
     /// They are judged by their own parameters.
     #[default]
@@ -139,7 +145,8 @@ pub enum OtherTools {
 }
 
 /// Whether a policy's verdict decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It decides.
     #[default]
@@ -149,7 +156,8 @@ pub enum Mode {
 }
 
 /// When the exact schema is written into the prompt. The later, the stricter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Inject {
     /// Never.
     Never,
@@ -161,7 +169,8 @@ pub enum Inject {
 }
 
 /// How the backend's native mode is used. The later, the stricter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum NativeUse {
     /// Not at all.
     Never,
@@ -188,7 +197,8 @@ pub struct SourceSpec {
 }
 
 /// Whose messages are a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum SourceRole {
     /// `user`
     User,
@@ -284,7 +294,8 @@ pub enum Limit {
 }
 
 /// With `n > 1`: what goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Choices {
     /// Those that are accepted.
     Passing,
@@ -350,6 +361,123 @@ impl Match {
     }
 }
 
+/// What two policies both claim, of which there is one in an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policies `{first}` and `{second}` both {claim}")]
+pub struct Conflict {
+    /// The one.
+    pub first: Arc<str>,
+    /// The other.
+    pub second: Arc<str>,
+    /// What they claim.
+    pub claim: Claim,
+}
+
+/// What only one policy can have in an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Claim {
+    /// The schema: they differ, and one of them does not say `both`.
+    #[error("bring a schema, and one of them says `on_schema_conflict: reject`")]
+    Schema,
+    /// What is put around the answer.
+    #[error("have an `envelope`")]
+    Envelope,
+    /// This field.
+    #[error("assign `{0}`")]
+    Field(Arc<str>),
+    /// What a caller gets in the answer's place.
+    #[error("answer with a `respond.object`")]
+    Response,
+}
+
+/// The first thing that two of these policies both claim, where they judge one answer together.
+pub fn conflict(policies: &[&Policy]) -> Option<Conflict> {
+    policies.iter().enumerate().find_map(|(index, second)| {
+        policies.iter().take(index).find_map(|first| {
+            let claim = first.claims_with(second)?;
+            Some(Conflict { first: Arc::clone(&first.name), second: Arc::clone(&second.name), claim })
+        })
+    })
+}
+
+impl Policy {
+    fn claims_with(&self, other: &Self) -> Option<Claim> {
+        if let (Some(one), Some(two)) = (&self.schema, &other.schema) {
+            let rejects = one.on_conflict == OnConflict::Reject || two.on_conflict == OnConflict::Reject;
+            if rejects && !compare::equal(one.complete.value(), two.complete.value()) {
+                return Some(Claim::Schema);
+            }
+        }
+        if self.envelope.is_some() && other.envelope.is_some() {
+            return Some(Claim::Envelope);
+        }
+        let twice = self.assigned().find(|name| other.assigned().any(|own| own == *name));
+        if let Some(name) = twice {
+            return Some(Claim::Field(Arc::clone(name)));
+        }
+        (self.respond.has_object() && other.respond.has_object()).then_some(Claim::Response)
+    }
+
+    fn assigned(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.assign.iter().map(|field| &field.name)
+    }
+
+    /// Whether there can be a request that both match by its model and team alone. What they match by the name of a
+    /// schema or a tool is left to the request, for nobody but the caller knows it.
+    pub fn can_match_with(&self, other: &Self) -> bool {
+        let binding = |policy: &Self| {
+            let enforced = |entry: &&Match| entry.schema_names.is_empty() && entry.tools.is_empty();
+            policy.matches.iter().filter(enforced).cloned().collect::<Vec<_>>()
+        };
+        let (own, others) = (binding(self), binding(other));
+        own.iter().any(|one| others.iter().any(|two| one.meets(two)))
+    }
+}
+
+impl Match {
+    fn meets(&self, other: &Self) -> bool {
+        let any = |one: usize, two: usize| one == 0 || two == 0;
+        let models = any(self.models.len(), other.models.len())
+            || self.models.iter().any(|one| other.models.iter().any(|two| one.meets(two)));
+        let teams =
+            any(self.teams.len(), other.teams.len()) || self.teams.iter().any(|team| other.teams.contains(team));
+        models && teams
+    }
+}
+
+impl Respond {
+    fn has_object(&self) -> bool {
+        [&self.clarify, &self.reject].iter().any(|response| matches!(response, Response::Object(_)))
+    }
+}
+
+impl Glob {
+    /// Whether there is a name that both match. Exact; O(len * len).
+    pub fn meets(&self, other: &Self) -> bool {
+        let (one, two): (Vec<char>, Vec<char>) = (self.text.chars().collect(), other.text.chars().collect());
+        // `below[j]`: whether what is left of `one` and `two[j..]` have a name in common.
+        let cell = |row: &[bool], at: usize| row.get(at).copied().unwrap_or(false);
+        let mut below: Vec<bool> = Vec::new();
+        for i in (0..=one.len()).rev() {
+            let mut row = vec![false; two.len() + 1];
+            for j in (0..=two.len()).rev() {
+                let meets = match (one.get(i), two.get(j)) {
+                    (None, None) => true,
+                    (Some('*'), next) => cell(&below, j) || (next.is_some() && cell(&row, j + 1)),
+                    (own, Some('*')) => cell(&row, j + 1) || (own.is_some() && cell(&below, j)),
+                    (Some(a), Some(b)) => (a == b || *a == '?' || *b == '?') && cell(&below, j + 1),
+                    (None, Some(_)) | (Some(_), None) => false,
+                };
+                if let Some(cell) = row.get_mut(j) {
+                    *cell = meets;
+                }
+            }
+            below = row;
+        }
+        cell(&below, 0)
+    }
+}
+
 /// The policies in force, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Policies(BTreeMap<Arc<str>, Arc<Policy>>);
@@ -404,6 +532,36 @@ mod tests {
         let schema = Match { schema_names: glob("ord?r"), ..Match::default() };
         assert_eq!(schema.subject(ASKED), Some(Subject::Content));
         assert_eq!(schema.subject(Asked { schema_name: None, ..ASKED }), None);
+    }
+
+    #[test]
+    fn globs_meet_where_one_name_fits_both() {
+        for (one, two, meet) in [
+            ("order-*", "order-desk", true),
+            ("order-*", "*-desk", true),
+            ("order-*", "orders", false),
+            ("a*c", "a?c", true),
+            ("a?", "a", false),
+            ("*", "?", true),
+            ("*a*", "b*", true),
+            ("x*a", "x*b", false),
+            ("", "*", true),
+            ("", "?", false),
+            ("ä?", "?b", true),
+        ] {
+            let (a, b) = (Glob::new(one).unwrap(), Glob::new(two).unwrap());
+            assert_eq!((a.meets(&b), b.meets(&a)), (meet, meet), "{one} {two}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn globs_that_match_one_name_meet(name in "[ab]{0,5}", one in "[ab*?]{0,5}", two in "[ab*?]{0,5}") {
+            let (one, two) = (Glob::new(&one).unwrap(), Glob::new(&two).unwrap());
+            if one.matches(&name) && two.matches(&name) {
+                proptest::prop_assert!(one.meets(&two));
+            }
+        }
     }
 
     #[test]

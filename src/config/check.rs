@@ -79,9 +79,9 @@ fn faults_of(format: &Format, text: &str, root: &Node, error: &ValidationError<'
     let subject = match path.split_last() {
         // A header without a value may be a value without a name.
         Some((_, parents)) if parents.ends_with(&["headers".into()]) && matches!(node.content, Content::Nothing) => {
-            format!("each value of {}", name_in(root, parents))
+            format!("each value of {}", name_in(format, root, parents))
         }
-        _ => name_in(root, &path),
+        _ => name_in(format, root, &path),
     };
     let unit_help = part.and_then(|part| pattern_help(part.get("pattern")?.as_str()?));
     match error.kind() {
@@ -90,7 +90,7 @@ fn faults_of(format: &Format, text: &str, root: &Node, error: &ValidationError<'
             let cut_off = secret::cut_off(text, node.entries(), &known);
             unexpected
                 .iter()
-                .map(|key| unknown(root, node, &path, key, &known, cut_off.contains(key.as_str())))
+                .map(|key| unknown(format, root, node, &path, key, &known, cut_off.contains(key.as_str())))
                 .collect()
         }
         ValidationErrorKind::Required { property } => {
@@ -120,13 +120,18 @@ fn faults_of(format: &Format, text: &str, root: &Node, error: &ValidationError<'
         | ValidationErrorKind::MinProperties { .. } => {
             vec![Fault { found: None, ..one(format!("{subject} must not be empty")) }]
         }
+        ValidationErrorKind::MaxItems { limit } => vec![one(format!("{subject} must have at most {limit} items"))],
+        ValidationErrorKind::MaxLength { limit } => vec![one(format!("{subject} must have at most {limit} characters"))],
+        ValidationErrorKind::AnyOf { .. } if !options(format, part).is_empty() => {
+            vec![one(format!("{subject} must be {}", options(format, part).join(" or ")))]
+        }
         other => vec![one(format!("{subject} does not fit the schema's `{}`", other.keyword()))],
     }
 }
 
-fn unknown(root: &Node, node: &Node, path: &[String], key: &str, known: &[&str], cut_off: bool) -> Fault {
+fn unknown(format: &Format, root: &Node, node: &Node, path: &[String], key: &str, known: &[&str], cut_off: bool) -> Fault {
     let entry = node.entry(key);
-    let place = name_in(root, path);
+    let place = name_in(format, root, path);
     let near = did_you_mean(key, known.iter().copied());
     let cut_off = cut_off && near.is_empty();
     let shown = if cut_off { "***".into() } else { secret::name(key) };
@@ -144,7 +149,7 @@ fn unknown(root: &Node, node: &Node, path: &[String], key: &str, known: &[&str],
 fn missing(format: &Format, root: &Node, path: &[String], key: &str, part: Option<&Value>) -> Fault {
     let member = part.and_then(|part| part.get("properties")?.get(key));
     let allowed = member.map(|member| format.allowed(member)).unwrap_or_default();
-    let place = name_in(root, path);
+    let place = name_in(format, root, path);
     let allowed = if allowed.is_empty() { String::new() } else { format!("; allowed: {}", listed(&allowed)) };
     let at = path.split_last().and_then(|(last, parents)| Some(root.at(parents)?.entry(last)?.key_span.clone()));
     Fault {
@@ -180,6 +185,33 @@ fn expected(kind: &TypeKind) -> &'static str {
         JsonType::Object => "a mapping of names to values",
         JsonType::String => "a text",
     }
+}
+
+/// What the options of an `anyOf` want, in words; nothing where one of them cannot be put in a word.
+fn options(format: &Format, part: Option<&Value>) -> Vec<String> {
+    let options = part.and_then(|part| part.get("anyOf")?.as_array()).map(Vec::as_slice).unwrap_or_default();
+    let word = |option: &Value| wanted(format, option);
+    options.iter().map(word).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+fn wanted(format: &Format, option: &Value) -> Option<String> {
+    let option = format.resolved(option);
+    let allowed = format.allowed(option);
+    if !allowed.is_empty() {
+        return Some(or(&allowed));
+    }
+    Some(match option.get("type")?.as_str()? {
+        "array" => match option.get("items").and_then(|items| format.resolved(items).get("type")?.as_str()) {
+            Some("string") => "a list of texts".to_owned(),
+            _ => "a list".to_owned(),
+        },
+        "boolean" => "`true` or `false`".to_owned(),
+        "integer" => "a whole number".to_owned(),
+        "number" => "a number".to_owned(),
+        "object" => "a mapping of names to values".to_owned(),
+        "string" => "a text".to_owned(),
+        _ => return None,
+    })
 }
 
 fn names_mapping(kind: &TypeKind) -> bool {
@@ -229,12 +261,15 @@ pub(super) fn name<S: AsRef<str>>(path: &[S], member: Option<&str>) -> String {
 }
 
 /// The name of the part of this file at `path`.
-pub(super) fn name_in<S: AsRef<str>>(root: &Node, path: &[S]) -> String {
+pub(super) fn name_in<S: AsRef<str>>(format: &Format, root: &Node, path: &[S]) -> String {
     let is_list = |depth: usize| {
         path.get(..depth)
             .and_then(|parents| root.at(parents))
             .is_some_and(|node| matches!(node.content, Content::List(_)))
     };
+    if path.is_empty() {
+        return format.whole.to_owned();
+    }
     spelt(path.iter().map(AsRef::as_ref), |_, depth| is_list(depth))
 }
 

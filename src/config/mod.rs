@@ -12,6 +12,7 @@ mod file;
 mod load;
 mod model;
 mod nearest;
+pub mod policy;
 mod problem;
 mod proxy;
 mod resolve;

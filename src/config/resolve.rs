@@ -29,6 +29,7 @@ use crate::config::nearest::did_you_mean;
 use crate::config::problem::Problems;
 use crate::config::source::Shown;
 use crate::config::tls;
+use crate::config::tree::Node;
 use crate::config::unit::Size;
 use crate::config::unit::Span;
 use crate::network::Network;
@@ -57,7 +58,22 @@ pub(super) struct Notes<'n> {
     warnings: Vec<String>,
 }
 
-impl Notes<'_> {
+impl<'n> Notes<'n> {
+    /// Nothing noted yet.
+    pub(super) fn new(checked: &'n Checked<'n>, shown: &'n Shown, problems: &'n mut Problems) -> Self {
+        Self { checked, shown, problems, warnings: Vec::new() }
+    }
+
+    /// What is allowed, but probably not meant.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
+    }
+
+    /// The file and line of the part at `path`.
+    pub(super) fn declared(&self, path: &[&str]) -> String {
+        self.checked.source.file_and_line(self.offset(path))
+    }
+
     /// Reports an error at the value of `path`, or at the nearest part around it that is written.
     pub(super) fn error(&mut self, path: &[&str], message: impl Into<String>) {
         let offset = self.offset(path);
@@ -92,6 +108,11 @@ impl Notes<'_> {
     pub(super) fn is_broken(&self, path: &[&str]) -> bool {
         (1..=path.len())
             .any(|end| path.get(..end).and_then(|part| self.checked.root.at(part)).is_some_and(|node| node.broken))
+    }
+
+    /// Whether the part at `path`, or anything in it, was reported before.
+    pub(super) fn has_broken(&self, path: &[&str]) -> bool {
+        self.checked.root.at(path).is_some_and(Node::has_broken)
     }
 
     /// The names that the mapping at `path` has in the file, those of wrong members included.
@@ -149,7 +170,7 @@ pub(super) fn resolve(
     world: &World<'_>,
     problems: &mut Problems,
 ) -> Option<Configuration> {
-    let mut notes = Notes { checked, shown, problems, warnings: Vec::new() };
+    let mut notes = Notes::new(checked, shown, problems);
     // What the schema allows is what this version does, so there is nothing to resolve.
     let (Some(1) | None, Some(ReloadFile::Never) | None) = (file.version, file.reload) else { return None };
     let auth = file.auth.unwrap_or_default();

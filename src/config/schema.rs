@@ -14,7 +14,7 @@ use crate::config::unavailable;
 
 /// The configuration file.
 pub(super) static CONFIG: LazyLock<Format> =
-    LazyLock::new(|| Format::of::<ConfigFile>("`version`, `auth`, `backends` and `models`"));
+    LazyLock::new(|| Format::of::<ConfigFile>("the file", "`version`, `auth`, `backends` and `models`"));
 
 /// A file format: its JSON Schema, and what messages say of it.
 pub(super) struct Format {
@@ -22,17 +22,19 @@ pub(super) struct Format {
     pub(super) schema: Value,
     /// The same, compiled. A unit test compiles every format's, so nothing is never met in practice.
     pub(super) validator: Option<Validator>,
+    /// What the whole of it is called.
+    pub(super) whole: &'static str,
     /// What a file must hold at least.
     pub(super) least: &'static str,
 }
 
 impl Format {
     /// The format of the files that `T` is read from.
-    pub(super) fn of<T: JsonSchema>(least: &'static str) -> Self {
+    pub(super) fn of<T: JsonSchema>(whole: &'static str, least: &'static str) -> Self {
         let mut schema = schemars::SchemaGenerator::default().into_root_schema_for::<T>().to_value();
         never_null(&mut schema);
         let options = jsonschema::options().offline().with_pattern_options(PatternOptions::regex());
-        Self { validator: options.build(&schema).ok(), schema, least }
+        Self { validator: options.build(&schema).ok(), schema, whole, least }
     }
 
     /// The values that a part of the schema lists, references followed; none where it lists none.

@@ -82,6 +82,11 @@ impl<'t> Source<'t> {
         format!("{}:{}:{}", self.name, place.line, place.column)
     }
 
+    /// `name:line` of an offset.
+    pub(super) fn file_and_line(&self, offset: usize) -> String {
+        format!("{}:{}", self.name, self.place(offset, &Shown::Words(HashSet::new())).line)
+    }
+
     fn place(&self, offset: usize, shown: &Shown) -> Place {
         let offset = (0..=offset.min(self.text.len())).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0);
         let line = self.lines.partition_point(|start| *start <= offset).max(1);

@@ -129,6 +129,21 @@ impl Node {
         (0..=path.len()).rev().filter_map(|end| self.at(path.get(..end)?)).next().unwrap_or(self)
     }
 
+    /// Whether it, or anything in it, was reported before. No deeper than a file may nest.
+    pub(super) fn has_broken(&self) -> bool {
+        self.broken
+            || match &self.content {
+                Content::List(items) => items.iter().any(Node::has_broken),
+                Content::Map(entries) => entries.iter().any(|entry| entry.node.has_broken()),
+                _ => false,
+            }
+    }
+
+    /// A part that was read in another way than from YAML.
+    pub(super) fn of(span: Range<usize>, content: Content) -> Self {
+        Self::new(span, content)
+    }
+
     /// The text of a scalar as it is used.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
