@@ -1,14 +1,21 @@
 //! Contracts: what an answer must satisfy, and what is said of one that does not.
 
 pub mod bounds;
+pub mod currency;
+pub mod date;
 pub mod fact;
+pub mod fold;
 pub mod gate;
 pub mod ground;
 pub mod instance;
+pub mod locale;
 pub mod message;
+pub mod number;
 pub mod pattern;
 pub mod scene;
 pub mod schema;
+pub mod source;
+pub mod token;
 pub mod verdict;
 
 use std::sync::Arc;
