@@ -49,7 +49,7 @@ pub(super) fn resolve(
     limits: SchemaLimits,
     notes: &mut Notes<'_>,
 ) -> Option<Policy> {
-    let Some(1) | None = file.version else { return None };
+    let (Some(1) | None) = file.version else { return None };
     let matches = matches(file.r#match, notes);
     let assigned_names: Vec<String> =
         file.assign.iter().flat_map(|fields| &fields.0).map(|(name, _)| name.clone()).collect();
