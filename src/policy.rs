@@ -488,6 +488,11 @@ impl Policies {
         Self(all.into_iter().map(|policy| (Arc::clone(&policy.name), Arc::new(policy))).collect())
     }
 
+    /// The same, where others hold them too.
+    pub fn of(all: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        Self(all.into_iter().map(|policy| (Arc::clone(&policy.name), policy)).collect())
+    }
+
     /// The policy of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
         self.0.get(name)

@@ -9,6 +9,8 @@ use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
 use crate::config::nearest::did_you_mean;
+use crate::config::policy::GATE_NAME;
+use crate::config::policy::GATE_NAME_HELP;
 use crate::config::problem::Problems;
 use crate::config::schema::Format;
 use crate::config::secret;
@@ -236,6 +238,8 @@ fn pattern_help(pattern: &str) -> Option<&'static str> {
     match pattern {
         unit::SIZE => Some(unit::SIZE_HELP),
         unit::DURATION => Some(unit::DURATION_HELP),
+        unit::PRICE => Some(unit::PRICE_HELP),
+        GATE_NAME => Some(GATE_NAME_HELP),
         _ => None,
     }
 }

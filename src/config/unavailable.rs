@@ -9,16 +9,13 @@ use crate::config::tree::Content;
 use crate::config::tree::Node;
 
 /// Members; `*` stands for any name or index.
-pub(super) const MEMBERS: [&[&str]; 16] = [
+pub(super) const MEMBERS: [&[&str]; 13] = [
     &["auth", "keys"],
     &["backends", "*", "context"],
     &["backends", "*", "health"],
     &["backends", "*", "circuit"],
     &["backends", "*", "capabilities", "keywords"],
-    &["models", "*", "targets", "*", "price"],
     &["models", "*", "targets", "*", "weight"],
-    &["policies"],
-    &["controls"],
     &["state"],
     &["audit", "rotate"],
     &["audit", "keep"],

@@ -140,22 +140,17 @@ fn is_name(name: &str) -> bool {
     starts && name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// The bundles in a folder of policies, by name, and what is wrong with it.
+/// The bundles in a folder of policies, by name, and what is wrong with what else is there.
 ///
 /// Files beside the policies and folders whose name begins with a dot are passed over; any other folder must be a
 /// policy, for one that is passed over would not be in force.
-pub fn all_in(folder: &Path) -> Result<Vec<Files>, Vec<(PathBuf, String)>> {
-    let unreadable = |error: std::io::Error| vec![(folder.to_owned(), format!("cannot be read: {error}"))];
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if !hidden && path.is_dir() {
-            paths.push(path);
-        }
-    }
-    paths.sort();
+pub fn all_in(folder: &Path) -> (Vec<Files>, Vec<(PathBuf, String)>) {
+    let paths = folders_in(folder).map_err(|error| (folder.to_owned(), format!("cannot be read: {error}")));
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
+    let paths = paths.unwrap_or_else(|error| {
+        wrong.push(error);
+        Vec::new()
+    });
     for path in paths {
         match Files::folder(&path) {
             Ok(files) if files.has(POLICY) => all.push(files),
@@ -163,7 +158,20 @@ pub fn all_in(folder: &Path) -> Result<Vec<Files>, Vec<(PathBuf, String)>> {
             Err(message) => wrong.push((path, message)),
         }
     }
-    if wrong.is_empty() { Ok(all) } else { Err(wrong) }
+    (all, wrong)
+}
+
+fn folders_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if !hidden && path.is_dir() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 #[cfg(test)]
@@ -210,12 +218,13 @@ mod tests {
         }
         std::fs::write(folder.path().join("README.md"), "").unwrap();
         std::fs::write(folder.path().join("a/policy.yaml"), "").unwrap();
-        let wrong = all_in(folder.path()).unwrap_err();
-        assert_eq!(wrong.len(), 1);
+        let (all, wrong) = all_in(folder.path());
+        assert_eq!((all.len(), wrong.len()), (1, 1));
         assert!(wrong[0].0.ends_with("b"));
         std::fs::remove_dir(folder.path().join("b")).unwrap();
-        let all = all_in(folder.path()).unwrap();
+        let (all, wrong) = all_in(folder.path());
+        assert!(wrong.is_empty());
         assert_eq!(all.iter().map(Files::name).collect::<Vec<_>>(), ["a"]);
-        assert!(all_in(&folder.path().join("none")).is_err());
+        assert_eq!(all_in(&folder.path().join("none")).1.len(), 1);
     }
 }

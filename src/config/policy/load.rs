@@ -22,7 +22,6 @@ use crate::config::source::Shown;
 use crate::config::source::Source;
 use crate::config::tree;
 use crate::config::unavailable;
-use crate::policy::Policies;
 use crate::policy::Policy;
 use crate::settings::SchemaLimits;
 
@@ -111,25 +110,25 @@ fn read(
     policy
 }
 
-/// Every policy in a folder, those that claim the same things told apart.
+/// Every policy in a folder.
 ///
 /// # Errors
 /// Every error of every policy.
-pub fn all(folder: &Path, limits: SchemaLimits) -> Result<Vec<Loaded>, ConfigErrors> {
-    let bundles = bundle::all_in(folder).map_err(|wrong| {
-        let errors = wrong.into_iter().map(|(path, message)| ConfigError {
-            name: path.display().to_string(),
-            message,
-            place: None,
-        });
-        ConfigErrors::of(errors.collect()).unwrap_or_else(|| unnamed(folder))
-    })?;
-    together(&bundles, limits)
-}
-
-fn unnamed(folder: &Path) -> ConfigErrors {
-    let message = "cannot be read".to_owned();
-    ConfigErrors::one(ConfigError { name: folder.display().to_string(), message, place: None })
+pub(in crate::config) fn in_folder(folder: &Path, limits: SchemaLimits) -> Result<Vec<Loaded>, ConfigErrors> {
+    let (bundles, wrong) = bundle::all_in(folder);
+    let wrong = wrong.into_iter().map(|(path, message)| {
+        ConfigErrors::one(ConfigError { name: path.display().to_string(), message, place: None })
+    });
+    let mut errors: Vec<ConfigErrors> = wrong.collect();
+    match together(&bundles, limits) {
+        Ok(all) if errors.is_empty() => return Ok(all),
+        Ok(_) => {}
+        Err(found) => errors.push(found),
+    }
+    Err(ConfigErrors::joined(errors).unwrap_or_else(|| {
+        let message = "cannot be read".to_owned();
+        ConfigErrors::one(ConfigError { name: folder.display().to_string(), message, place: None })
+    }))
 }
 
 /// Loads these bundles, each whatever the others came to.
@@ -154,9 +153,4 @@ pub(in crate::config) fn together(bundles: &[Files], limits: SchemaLimits) -> Re
         Some(errors) => Err(errors),
         None => Ok(all.into_iter().map(|(loaded, _)| loaded).collect()),
     }
-}
-
-/// The policies alone, as the gateway holds them.
-pub(in crate::config) fn policies(all: impl IntoIterator<Item = Policy>) -> Policies {
-    Policies::new(all)
 }

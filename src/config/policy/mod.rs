@@ -15,8 +15,12 @@ pub use crate::config::policy::controls::Control;
 pub use crate::config::policy::controls::Expect;
 pub use crate::config::policy::controls::Given;
 pub use crate::config::policy::load::Loaded;
-pub use crate::config::policy::load::all;
 pub use crate::config::policy::load::load;
+
+pub(super) use crate::config::policy::file::GATE_NAME;
+pub(super) use crate::config::policy::file::GATE_NAME_HELP;
+pub(super) use crate::config::policy::load::in_folder;
+pub(super) use crate::config::policy::load::together;
 
 /// The JSON Schema (2020-12) of `policy.yaml`, for editors.
 pub fn schema() -> serde_json::Value {
