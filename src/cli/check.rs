@@ -29,6 +29,7 @@ use crate::report::text;
 use crate::settings::SchemaLimits;
 use crate::stage::judge;
 use crate::stage::judge::Failed;
+use crate::stage::judge::Known;
 use crate::stage::judge::Refused;
 use crate::stage::judge::Verdict;
 use crate::wire::fault::Code;
@@ -64,7 +65,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ..Choice::default()
     };
     let reply = Reply { choices: vec![choice], ..Reply::default() };
-    let verdict = judge::judge(&contract, &reply, &Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags);
+    let tags = Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags;
+    let verdict = judge::judge(&contract, &reply, &tags, &Known::nothing()).verdict;
     let accepted = matches!(verdict, Verdict::Accept(_));
     match arguments.format {
         Format::Json => say!("{:#}", as_json(&verdict, &text)),
@@ -84,7 +86,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 fn contract(arguments: &Arguments) -> anyhow::Result<ContentContract> {
     let compile = |text: Bytes, whose: &str| {
         let schema = CompiledSchema::compile(text, SchemaLimits::default()).map_err(anyhow::Error::from);
-        schema.map(|schema| ContentContract::Schema(Arc::new(schema))).with_context(|| whose.to_owned())
+        schema.map(|schema| ContentContract::schema(Arc::new(schema))).with_context(|| whose.to_owned())
     };
     if let Some(file) = &arguments.schema {
         return compile(read(file)?.into(), &file.display().to_string());
@@ -92,7 +94,7 @@ fn contract(arguments: &Arguments) -> anyhow::Result<ContentContract> {
     let file = arguments.request.as_ref().context("name a schema with --schema or a request with --request")?;
     let request = ChatRequest::read(read(file)?.into()).with_context(|| file.display().to_string())?;
     match request.response_format.as_ref().map(|format| &format.wants) {
-        Some(Wants::JsonObject) => Ok(ContentContract::JsonObject),
+        Some(Wants::JsonObject) => Ok(ContentContract::object()),
         Some(Wants::Schema { .. }) => {
             compile(request.schema().unwrap_or_default(), &format!("the schema in {}", file.display()))
         }
@@ -144,7 +146,7 @@ fn as_json(verdict: &Verdict, text: &str) -> Value {
             members.insert("violations_total".to_owned(), json!(rejection.violations.total()));
             members.insert("violations".to_owned(), Value::Array(listed));
         }
-        Verdict::Refuse(_) | Verdict::Fail(_) => {}
+        Verdict::Clarify(_) | Verdict::Refuse(_) | Verdict::Fail(_) => {}
     }
     out
 }
@@ -153,6 +155,7 @@ fn as_json(verdict: &Verdict, text: &str) -> Value {
 fn outcome(verdict: &Verdict) -> (&'static str, Option<Code>, &'static str) {
     match verdict {
         Verdict::Accept(_) => ("accepted", None, "judge"),
+        Verdict::Clarify(_) => ("clarified", None, "judge"),
         Verdict::Reject(rejection) => ("rejected", Some(rejection.code), rejection.stage),
         Verdict::Refuse(Refused::Model | Refused::Filter) => ("refused", None, "extract"),
         Verdict::Fail(Failed::Empty) => ("failed", Some(Code::OutputEmpty), "extract"),

@@ -8,7 +8,6 @@ use jsonschema::error::TypeKind;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
-use crate::config::nearest::did_you_mean;
 use crate::config::policy::GATE_NAME;
 use crate::config::policy::GATE_NAME_HELP;
 use crate::config::problem::Problems;
@@ -20,6 +19,7 @@ use crate::config::source::hide;
 use crate::config::tree::Content;
 use crate::config::tree::Node;
 use crate::config::unit;
+use crate::nearest::did_you_mean;
 
 /// A file that is checked.
 pub(super) struct Checked<'c> {

@@ -15,10 +15,10 @@ use crate::config::file::ModelFile;
 use crate::config::file::PriceFile;
 use crate::config::file::RouteFile;
 use crate::config::file::TargetFile;
-use crate::config::nearest::did_you_mean;
 use crate::config::resolve::Notes;
 use crate::config::secret;
 use crate::json::decimal::Decimal;
+use crate::nearest::did_you_mean;
 
 /// Upstream calls that one request may cost, where nothing is written.
 const UPSTREAM_CALLS_MAX: u32 = 4;

@@ -26,6 +26,7 @@ pub fn verdict(verdict: &Verdict, name: &str, text: &str, colour: bool) -> Strin
                 None => format!("{}\n", paint.good("accepted")),
             }
         }
+        Verdict::Clarify(asked) => format!("{}: {}\n", paint.warn("clarified"), asked.questions.join(" ")),
         Verdict::Reject(rejection) => rejected(rejection, name, text, &paint),
         Verdict::Refuse(Refused::Model) => format!("{}: the model refused\n", paint.warn("refused")),
         Verdict::Refuse(Refused::Filter) => {
@@ -131,15 +132,17 @@ mod tests {
     use crate::contract::Contract;
     use crate::contract::schema::CompiledSchema;
     use crate::settings::SchemaLimits;
+    use crate::stage::judge::Known;
     use crate::stage::judge::judge;
 
     fn printed(text: &str, finish: &str) -> String {
         let schema = r#"{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"age":{"type":"integer"},"tags":{"items":{"type":"string"}}},"additionalProperties":false}"#;
         let schema = CompiledSchema::compile(schema.into(), SchemaLimits::default()).unwrap();
-        let contract = Contract { content: Some(ContentContract::Schema(Arc::new(schema))), ..Contract::default() };
+        let contract = Contract { content: Some(ContentContract::schema(Arc::new(schema))), ..Contract::default() };
         let choice = Choice { content: Some(text.into()), finish: Some(Finish::read(finish)), ..Choice::default() };
-        let found = judge(&contract, &Reply { choices: vec![choice], ..Reply::default() }, &[]);
-        verdict(&found, "answer", text, false)
+        let reply = Reply { choices: vec![choice], ..Reply::default() };
+        let found = judge(&contract, &reply, &[], &Known::nothing());
+        verdict(&found.verdict, "answer", text, false)
     }
 
     #[test]

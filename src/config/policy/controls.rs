@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::config::check;
 use crate::config::check::Checked;
-use crate::config::nearest::did_you_mean;
+use crate::nearest::did_you_mean;
 use crate::config::policy::bundle::CONTROLS;
 use crate::config::policy::bundle::FileError;
 use crate::config::policy::bundle::Files;

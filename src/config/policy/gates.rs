@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::nearest::did_you_mean;
+use crate::nearest::did_you_mean;
 use crate::config::policy::file::GateFile;
 use crate::config::policy::file::RetryFile;
 use crate::config::policy::file::beside;

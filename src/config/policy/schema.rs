@@ -48,7 +48,7 @@ pub(super) fn resolve(
     for name in assigned.iter().filter(|name| !declares(complete.value(), name)) {
         known = false;
         let all = complete.value().get("properties").and_then(Value::as_object);
-        let near = crate::config::nearest::did_you_mean(name, all.into_iter().flat_map(|all| all.keys()).map(String::as_str));
+        let near = crate::nearest::did_you_mean(name, all.into_iter().flat_map(|all| all.keys()).map(String::as_str));
         let message = format!("`assign` sets `{name}`, which the top of the schema does not have in its `properties`{near}");
         notes.error_at_name(&["assign", name], message);
     }
