@@ -18,11 +18,15 @@ pub mod source;
 pub mod token;
 pub mod verdict;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::contract::fold::Folds;
 use crate::contract::gate::GateEntry;
 use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
+use crate::contract::source::Needs;
+use crate::contract::source::Region;
 use crate::extraction::Admits;
 
 /// The ordered gates of one policy, and what they look things up in. Built once, when the policy is loaded.
@@ -34,6 +38,21 @@ pub struct PolicyContract {
     pub gates: Vec<GateEntry>,
     /// Where objects that carry their own evidence keep it.
     pub evidence: Option<Evidence>,
+    /// The folds of gates that name none of their own.
+    pub folds: Folds,
+    /// Parts of the source, by name.
+    pub regions: BTreeMap<Arc<str>, Region>,
+}
+
+impl PolicyContract {
+    /// What the gates will ask of a source: nothing else has to be prepared.
+    pub fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        for entry in &self.gates {
+            entry.gate.prepare(&mut needs);
+        }
+        needs
+    }
 }
 
 /// What one exchange's answer must satisfy.

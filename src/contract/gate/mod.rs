@@ -1,6 +1,10 @@
 //! The gates, one file each. The next one is one file and one line in [`KINDS`].
 
+pub mod math;
+pub mod provenance;
+pub mod quote;
 pub mod schema;
+mod written;
 
 use std::fmt;
 use std::ops::Range;
@@ -8,9 +12,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::contract::PolicyContract;
+use crate::contract::number::Printed;
 use crate::contract::scene::Node;
 use crate::contract::scene::Scene;
 use crate::contract::scene::kind_of;
+use crate::contract::source::Needs;
 use crate::contract::verdict::Action;
 use crate::contract::verdict::LISTED_MAX;
 use crate::contract::verdict::SourceAt;
@@ -36,6 +43,29 @@ pub trait Gate: fmt::Debug + Send + Sync {
     fn is_tied_to_source(&self) -> bool {
         false
     }
+
+    /// Says what it will ask of the source, so that it can be prepared while the upstream call runs.
+    fn prepare(&self, needs: &mut Needs) {
+        let _ = needs;
+    }
+
+    /// What can only be said of it beside the policy's other gates; asked once, when all of them are built.
+    fn check_beside(&self, contract: &PolicyContract) -> Result<(), BuildError> {
+        let _ = contract;
+        Ok(())
+    }
+
+    /// Whether it ties numbers that `query` reaches to what their quotes print.
+    fn reads_numbers_of(&self, query: &Query) -> bool {
+        let _ = query;
+        false
+    }
+
+    /// The number that the quote at a node prints, where this gate finds it in order; none where it does not.
+    fn printed_at(&self, scene: &Scene<'_>, node: Node<'_>) -> Option<Printed> {
+        let _ = (scene, node);
+        None
+    }
 }
 
 /// A kind of gate, as policies name it.
@@ -48,13 +78,22 @@ pub struct Kind {
     pub build: fn(&Value, &Build<'_>) -> Result<Box<dyn Gate>, Vec<BuildError>>,
 }
 
+impl Kind {
+    /// Whether its settings are members beside the one that names it: then `build` takes an object of all the gate's
+    /// members but the common ones (`{"quote": "$.id", "token": true}`), and else the value of that one member.
+    pub fn stands_beside(&self) -> bool {
+        let schema = (self.schema)(&mut schemars::SchemaGenerator::default());
+        schema.get("properties").is_some_and(|properties| properties.get(self.name).is_some())
+    }
+}
+
 /// All kinds of gates that a policy can name.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] = &[math::KIND, provenance::KIND, quote::KIND];
 
 /// What a gate is built from besides its own settings.
 pub struct Build<'b> {
     /// What the policy's gates look things up in, resolved before the first of them is built.
-    pub contract: &'b super::PolicyContract,
+    pub contract: &'b PolicyContract,
     /// What is said of missing and null values.
     pub presence: Presence,
     /// The nodes that a `rule` runs on.
@@ -259,6 +298,9 @@ pub enum GateHealth {
     /// Its `when` did not hold.
     Idle,
 }
+
+#[cfg(test)]
+pub(crate) mod testing;
 
 /// Runs every gate of the scene's policy, in their order.
 pub fn run(scene: &Scene<'_>) -> Judged {
