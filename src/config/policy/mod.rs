@@ -10,6 +10,7 @@ mod gates;
 mod load;
 mod resolve;
 mod schema;
+mod tables;
 
 pub use crate::config::policy::controls::Control;
 pub use crate::config::policy::controls::Expect;
