@@ -7,6 +7,7 @@ pub mod deadline;
 pub mod open;
 pub mod schemas;
 pub mod sifted;
+pub mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::contract::schema::SchemaError;
 use crate::exchange::attempt::Attempts;
 use crate::exchange::schemas::SchemaCache;
 use crate::exchange::sifted::Sifted;
+use crate::exchange::watch::Watch;
 use crate::json::JsonFaultKind;
 use crate::json::fault::shown;
 use crate::policy::Policies;
@@ -122,6 +124,8 @@ pub enum Out {
         headers: HeaderMap,
         /// Its body.
         body: UpstreamBody,
+        /// The copy that policies watch, where any do.
+        watch: Option<Box<Watch>>,
     },
     /// A stream whose text goes on as it comes, and whose tool calls are held until they are judged.
     Sift {
