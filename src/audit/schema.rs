@@ -19,7 +19,8 @@ pub fn schema() -> Value {
         json!({"type": ["object", "null"], "description": description,
             "properties": {"input_tokens": counted(), "output_tokens": counted()}, "additionalProperties": counted()})
     };
-    let outcomes = json!(["accepted", "clarified", "rejected", "refused", "failed", "cancelled", "denied", "unchecked"]);
+    let outcomes =
+        json!(["accepted", "clarified", "rejected", "refused", "failed", "cancelled", "denied", "unchecked"]);
     let violation = json!({
         "type": "object",
         "required": ["policy", "gate", "kind", "path", "message", "action"],

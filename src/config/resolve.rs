@@ -192,7 +192,8 @@ pub(super) fn resolve(
     let backends = backend::resolve(file.backends.unwrap_or_default(), &auth, world, &mut notes);
     let catalog = model::resolve(file.models.unwrap_or_default(), &backends, &auth, &mut notes);
     let controls_required = file.controls == Some(ControlsFile::Required);
-    let proofs = policies::resolve(file.policies, world.folder, listen.limits.schema, controls_required, &mut notes, bundles);
+    let proofs =
+        policies::resolve(file.policies, world.folder, listen.limits.schema, controls_required, &mut notes, bundles);
     policies::check_aliases(&proofs, &catalog, &mut notes, bundles);
     let policies = Policies::of(proofs.iter().map(|proof| Arc::clone(&proof.policy)));
     let auth = Auth { mode: auth_mode(auth.mode?), allow_remote: auth.allow_remote.unwrap_or(false) };

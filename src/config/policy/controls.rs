@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use crate::config::check;
 use crate::config::check::Checked;
-use crate::nearest::did_you_mean;
 use crate::config::policy::bundle::CONTROLS;
 use crate::config::policy::bundle::FileError;
 use crate::config::policy::bundle::Files;
@@ -34,6 +33,7 @@ use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
 use crate::json::decimal::Decimal;
 use crate::json::tree;
+use crate::nearest::did_you_mean;
 use crate::policy::Policy;
 use crate::wire::fault::Code;
 
@@ -204,7 +204,8 @@ fn one(
 }
 
 fn resolve(file: ControlFile, line: usize, policy: Option<&Policy>, notes: &mut Notes<'_>) -> Option<Control> {
-    let ControlFile { name, request, source, output, usage, cost_usd, latency, finish_reason, expect, gate, code } = file;
+    let ControlFile { name, request, source, output, usage, cost_usd, latency, finish_reason, expect, gate, code } =
+        file;
     let given = match (request, source) {
         (Some(_), Some(_)) => {
             notes.error_at_name(&["source"], "a control has a `request` or a `source`, not both");
@@ -221,7 +222,10 @@ fn resolve(file: ControlFile, line: usize, policy: Option<&Policy>, notes: &mut 
         let found = Code::ALL.iter().find(|code| code.as_str() == text).copied();
         if found.is_none() {
             let near = did_you_mean(&text, Code::ALL.iter().map(|code| code.as_str()));
-            notes.error(&["code"], format!("`code` is no code of the gateway's; found {}{near}", notes.quoted(&["code"])));
+            notes.error(
+                &["code"],
+                format!("`code` is no code of the gateway's; found {}{near}", notes.quoted(&["code"])),
+            );
         }
         found
     });

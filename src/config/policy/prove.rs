@@ -102,7 +102,11 @@ fn schemas(request: &ChatRequest) -> Result<Schemas, String> {
     };
     let content = request.schema().map(compile).transpose()?;
     let parameters = |range: &Option<std::ops::Range<usize>>| {
-        range.clone().filter(|range| range.end <= request.body.len()).map(|range| compile(request.body.slice(range))).transpose()
+        range
+            .clone()
+            .filter(|range| range.end <= request.body.len())
+            .map(|range| compile(request.body.slice(range)))
+            .transpose()
     };
     let tools = request.tools.iter().map(|tool| parameters(&tool.parameters)).collect::<Result<_, _>>()?;
     Ok(Schemas { content, tools })
@@ -201,4 +205,3 @@ fn because(all: &&Violations) -> String {
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!(" ({}{more})", listed.join("; "))
 }
-

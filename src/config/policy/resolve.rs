@@ -39,12 +39,7 @@ use crate::policy::StructuredOutput;
 use crate::settings::SchemaLimits;
 
 /// Resolves a policy. Worth something only where no problem was added.
-pub(super) fn resolve(
-    file: PolicyFile,
-    files: &Files,
-    limits: SchemaLimits,
-    notes: &mut Notes<'_>,
-) -> Option<Policy> {
+pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, notes: &mut Notes<'_>) -> Option<Policy> {
     let (Some(1) | None) = file.version else { return None };
     let matches = matches(file.r#match, notes);
     let assigned_names: Vec<String> =
@@ -163,7 +158,8 @@ fn source(file: SourceFile, notes: &mut Notes<'_>) -> SourceSpec {
         let plain = tag.chars().all(|c| c.is_alphanumeric() || "-_.:".contains(c));
         if !plain {
             let path = ["source", "tag"];
-            let message = format!("`source.tag` is the name of a tag without its brackets; found {}", notes.quoted(&path));
+            let message =
+                format!("`source.tag` is the name of a tag without its brackets; found {}", notes.quoted(&path));
             notes.error(&path, message);
         }
     }
@@ -207,9 +203,9 @@ fn evidence(file: EvidenceFile, notes: &mut Notes<'_>) -> Option<Evidence> {
         let path = ["evidence", member];
         let text = written?;
         let dotted = || format!("${}", text.split('.').map(|name| format!("['{name}']")).collect::<String>());
-        let plain = text.split('.').all(|name| {
-            !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
-        });
+        let plain = text
+            .split('.')
+            .all(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-'));
         let query = if plain { gates::query(&path, &dotted(), notes) } else { gates::query(&path, &text, notes) }?;
         if !query.is_singular() {
             notes.error(&path, format!("`evidence.{member}` must lead to one value; found {}", notes.quoted(&path)));

@@ -120,7 +120,10 @@ fn lookup_in(field: &str, file: LookupFile, data: &Data, notes: &mut Notes<'_>) 
     let Some(table) = data.0.get(table_name.as_str()) else {
         if !notes.is_written(&["data", &table_name]) {
             let near = did_you_mean(&table_name, data.0.keys().map(|name| &**name));
-            notes.error(&at("in"), format!("`assign.{field}` looks in `{table_name}`, which is no table of `data`{near}"));
+            notes.error(
+                &at("in"),
+                format!("`assign.{field}` looks in `{table_name}`, which is no table of `data`{near}"),
+            );
         }
         return None;
     };
@@ -137,7 +140,11 @@ fn lookup_in(field: &str, file: LookupFile, data: &Data, notes: &mut Notes<'_>) 
         notes.error(&at("column"), format!("no row of `data.{table_name}` has the column `{column_name}`{near}"));
         return None;
     }
-    Some(AssignedValue::Lookup { column: Arc::new(column), name: format!("{table_name}.{column_name}").into(), by: by? })
+    Some(AssignedValue::Lookup {
+        column: Arc::new(column),
+        name: format!("{table_name}.{column_name}").into(),
+        by: by?,
+    })
 }
 
 fn singular(path: &[&str], text: &str, notes: &mut Notes<'_>) -> Option<Query> {
@@ -166,18 +173,19 @@ pub(super) fn not_used_otherwise(
         for (index, gate) in gates.iter().enumerate() {
             let Some(gate) = gate else { continue };
             if let Some(path) = gate.gate.paths().into_iter().find(|path| own.covers(path)) {
-                let message =
-                    format!("gate `{}` looks at `{path}`, which `assign` sets only after every gate has run", gate.name);
+                let message = format!(
+                    "gate `{}` looks at `{path}`, which `assign` sets only after every gate has run",
+                    gate.name
+                );
                 notes.error(&["gates", &index.to_string()], message);
             }
         }
         for field in assign {
             let read = match &field.value {
                 AssignedValue::Slugify(path) | AssignedValue::Lookup { by: path, .. } => path,
-                AssignedValue::UuidV4
-                | AssignedValue::UuidV7
-                | AssignedValue::NowRfc3339
-                | AssignedValue::Const(_) => continue,
+                AssignedValue::UuidV4 | AssignedValue::UuidV7 | AssignedValue::NowRfc3339 | AssignedValue::Const(_) => {
+                    continue;
+                }
             };
             if own.covers(read) {
                 let message =
