@@ -153,6 +153,7 @@ fn call(control: &Control, request: &ChatRequest, reply: &Reply) -> Call {
         latency: control.latency,
         prompt_bytes: bytes.and_then(|bytes| u64::try_from(bytes).ok()),
         context: None,
+        ..Call::default()
     }
 }
 
