@@ -15,6 +15,10 @@ use crate::contract::gate::GateEntry;
 use crate::contract::gate::KINDS;
 use crate::contract::gate::Kind;
 use crate::contract::gate::Presence;
+use crate::contract::rule::Known;
+use crate::contract::rule::Rule;
+use crate::contract::template::Names;
+use crate::contract::template::Template;
 use crate::contract::verdict::Action;
 use crate::json::query::Query;
 use crate::nearest::did_you_mean;
@@ -114,7 +118,27 @@ fn gate(
         }
     }
     let declared = notes.declared(&at).into();
-    Some(GateEntry { name: name.into(), kind: kind.name, declared, action, when: None, say: None, needs, gate })
+    let when = common.when.as_ref().and_then(|text| {
+        let known = known(contract);
+        Rule::compile(text, &known).map_err(|error| notes.error(&join(&at, &["when"]), error.to_string())).ok()
+    });
+    let say = common.say.as_ref().and_then(|text| {
+        let names =
+            Names::new(["value", "path", "message", "this", "output"].into_iter().chain(gate.adds().iter().copied()))
+                .with_members("facts", contract.facts.iter().map(|fact| fact.name().to_string()))
+                .with_members("data", contract.data.0.keys().map(ToString::to_string));
+        Template::compile(text, &names).map_err(|error| notes.error(&join(&at, &["say"]), error.to_string())).ok()
+    });
+    if (when.is_none() && common.when.is_some()) || (say.is_none() && common.say.is_some()) {
+        return None;
+    }
+    Some(GateEntry { name: name.into(), kind: kind.name, declared, action, when, say, needs, gate })
+}
+
+/// What rules of a policy may name.
+fn known(contract: &PolicyContract) -> Known {
+    let facts = contract.facts.iter().map(|fact| fact.name().to_string());
+    Known::new(facts.collect::<Vec<_>>(), contract.data.0.keys().map(ToString::to_string).collect::<Vec<_>>())
 }
 
 /// The one kind of a gate, and its settings.
