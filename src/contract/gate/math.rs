@@ -187,7 +187,8 @@ fn gate(settings: &Settings, build: &Build<'_>) -> Result<Math, BuildError> {
     let mut named = named.into_iter().filter(|(_, set)| *set).map(|(name, _)| name);
     let (name, other) = (named.next(), named.next());
     let all = "`sum`, `product`, `difference`, `count`, `compare` and `range`";
-    let name = name.ok_or_else(|| BuildError { at: Vec::new(), message: format!("expected one of {all}, found none") })?;
+    let name =
+        name.ok_or_else(|| BuildError { at: Vec::new(), message: format!("expected one of {all}, found none") })?;
     if let Some(other) = other {
         return Err(BuildError::at(other, format!("expected one of {all}, found `{name}` and `{other}`")));
     }
@@ -203,7 +204,9 @@ fn gate(settings: &Settings, build: &Build<'_>) -> Result<Math, BuildError> {
     let refused = match &tolerance {
         _ if settings.tolerance.is_some() && !calculated => Some(("tolerance", format!("`{name}` has no tolerance"))),
         Tolerance::By(by) if by.is_negative() => Some(("tolerance", format!("expected 0 or more, found {by}"))),
-        Tolerance::By(_) if settings.places.is_some() => Some(("places", "`places` is for `tolerance: printed`".to_owned())),
+        Tolerance::By(_) if settings.places.is_some() => {
+            Some(("places", "`places` is for `tolerance: printed`".to_owned()))
+        }
         _ => None,
     };
     match refused {
@@ -239,8 +242,12 @@ fn check(settings: &Settings, name: &str) -> Result<Check, BuildError> {
     match (name, equals) {
         ("sum", Some(equals)) => Ok(Check::Sum { addends: read(&settings.sum, name)?, equals: single(equals)? }),
         ("product", Some(equals)) => Ok(Check::Product { factors: two(read(&settings.product, name)?, name)?, equals }),
-        ("difference", Some(equals)) => Ok(Check::Difference { of: two(read(&settings.difference, name)?, name)?, equals }),
-        ("count", Some(equals)) => Ok(Check::Count { of: one(read(&settings.count, name)?, name)?, equals: single(equals)? }),
+        ("difference", Some(equals)) => {
+            Ok(Check::Difference { of: two(read(&settings.difference, name)?, name)?, equals })
+        }
+        ("count", Some(equals)) => {
+            Ok(Check::Count { of: one(read(&settings.count, name)?, name)?, equals: single(equals)? })
+        }
         ("compare", _) => comparison(settings.compare.as_deref().unwrap_or_default()),
         _ => {
             let Some(file) = &settings.range else { return Err(BuildError::at("range", "expected a range")) };
@@ -290,7 +297,9 @@ impl Gate for Math {
     fn paths(&self) -> Vec<&Query> {
         match &self.check {
             Check::Sum { addends, equals } => addends.iter().chain([equals]).collect(),
-            Check::Product { factors: of, equals } | Check::Difference { of, equals } => of.iter().chain([equals]).collect(),
+            Check::Product { factors: of, equals } | Check::Difference { of, equals } => {
+                of.iter().chain([equals]).collect()
+            }
             Check::Count { of, equals } => vec![of, equals],
             Check::Compare { left, right: Operand::Path(right), .. } => vec![left, right],
             Check::Compare { left: path, .. } | Check::Range { path, .. } => vec![path],
@@ -329,10 +338,17 @@ impl Math {
             }
             Check::Product { factors: of, equals } | Check::Difference { of, equals } => {
                 let [first, second] = of;
-                let lists = [(first, self.terms(found, first)?), (second, self.terms(found, second)?), (equals, self.terms(found, equals)?)];
+                let lists = [
+                    (first, self.terms(found, first)?),
+                    (second, self.terms(found, second)?),
+                    (equals, self.terms(found, equals)?),
+                ];
                 let product = matches!(self.check, Check::Product { .. });
                 for step in 0..self.steps(found, &lists)? {
-                    let [Some(a), Some(b), Some(result)] = lists.each_ref().map(|(_, terms)| at_step(terms, step)) else { break };
+                    let [Some(a), Some(b), Some(result)] = lists.each_ref().map(|(_, terms)| at_step(terms, step))
+                    else {
+                        break;
+                    };
                     let calculated = if product {
                         a.value.mul(&b.value).and_then(|value| Ok((value, self.allowed(scene, equals, result)?)))
                     } else {
@@ -342,7 +358,13 @@ impl Math {
                         })
                     };
                     let what = if product { "product" } else { "difference" };
-                    self.compare_result(found, result, calculated, || format!("the {what} of `{first}` and `{second}`"), equals);
+                    self.compare_result(
+                        found,
+                        result,
+                        calculated,
+                        || format!("the {what} of `{first}` and `{second}`"),
+                        equals,
+                    );
                 }
             }
             Check::Count { of, equals } => {
@@ -351,15 +373,24 @@ impl Math {
                 let same = before == (found.total, found.skipped.len());
                 let result = self.result(found, equals).filter(|_| same)?;
                 let count = Decimal::from(u64::try_from(count).unwrap_or(u64::MAX));
-                self.compare_result(found, &result, Ok((count, Decimal::ZERO)), || format!("the count of `{of}`"), equals);
+                self.compare_result(
+                    found,
+                    &result,
+                    Ok((count, Decimal::ZERO)),
+                    || format!("the count of `{of}`"),
+                    equals,
+                );
             }
             Check::Compare { left, by, right } => self.compare(found, left, *by, right)?,
             Check::Range { path, min, max } => {
                 for term in self.terms(found, path)? {
-                    let (low, high) = (min.as_ref().filter(|min| term.value < **min), max.as_ref().filter(|max| term.value > **max));
+                    let (low, high) =
+                        (min.as_ref().filter(|min| term.value < **min), max.as_ref().filter(|max| term.value > **max));
                     if let Some(bound) = low.or(high) {
                         let word = if low.is_some() { "least" } else { "most" };
-                        found.say(At::Place(term.node.place), || format!("expected at {word} {bound}, found {}", term.value));
+                        found.say(At::Place(term.node.place), || {
+                            format!("expected at {word} {bound}, found {}", term.value)
+                        });
                     }
                 }
             }
@@ -400,7 +431,14 @@ impl Math {
                 for step in 0..self.steps(found, &lists)? {
                     let [Some(a), Some(b)] = lists.each_ref().map(|(_, terms)| at_step(terms, step)) else { break };
                     if !by.holds(a.value.cmp(&b.value)) {
-                        let message = || format!("expected a number {} `{right}`, which is {}, found {}", by.sign(), b.value, a.value);
+                        let message = || {
+                            format!(
+                                "expected a number {} `{right}`, which is {}, found {}",
+                                by.sign(),
+                                b.value,
+                                a.value
+                            )
+                        };
                         found.say(At::Place(a.node.place), message);
                     }
                 }
@@ -456,7 +494,12 @@ impl Math {
         self.terms_of(found, path, Presence { at_least: 0, ..self.presence })?.into_iter().next()
     }
 
-    fn terms_of<'s: 'a, 'a>(&self, found: &mut Findings<'s>, path: &Query, presence: Presence) -> Option<Vec<Term<'a>>> {
+    fn terms_of<'s: 'a, 'a>(
+        &self,
+        found: &mut Findings<'s>,
+        path: &Query,
+        presence: Presence,
+    ) -> Option<Vec<Term<'a>>> {
         let before = (found.total, found.skipped.len());
         let mut terms = Vec::new();
         for node in found.nodes(path, presence) {
@@ -468,7 +511,9 @@ impl Math {
                     let text = node.value.text();
                     found.say(At::Place(node.place), || format!("expected a number, found the text {}", quoted(&text)));
                 }
-                (_, _) => found.say(At::Place(node.place), || format!("expected a number, found {}", kind_of(node.value))),
+                (_, _) => {
+                    found.say(At::Place(node.place), || format!("expected a number, found {}", kind_of(node.value)))
+                }
             }
         }
         (before == (found.total, found.skipped.len())).then_some(terms)
@@ -484,13 +529,16 @@ impl Math {
         for (other, others) in many {
             if others.len() != terms.len() {
                 let (a, b) = (terms.len(), others.len());
-                found.say(At::Answer, || format!("expected as many values at `{path}` as at `{other}`, found {a} and {b}"));
+                found.say(At::Answer, || {
+                    format!("expected as many values at `{path}` as at `{other}`, found {a} and {b}")
+                });
                 return None;
             }
             let absent = self.presence.optional || self.presence.nullable;
             // Where values may be absent, the same number of them does not put them in step.
             if absent && let Some((a, _)) = terms.iter().zip(others).find(|(a, b)| holder(a) != holder(b)) {
-                let message = || format!("`{path}` and `{other}` are not in step: one has a value here and the other none");
+                let message =
+                    || format!("`{path}` and `{other}` are not in step: one has a value here and the other none");
                 found.say(At::Place(a.node.place), message);
                 return None;
             }

@@ -313,7 +313,8 @@ pub fn run(scene: &Scene<'_>) -> Judged {
         let mut findings =
             Findings { scene: *scene, entry, blocked: &blocked, violations: Vec::new(), total: 0, skipped: Vec::new() };
         entry.gate.check(scene, &mut findings);
-        let Findings { violations, total, skipped, .. } = findings;
+        let Findings { mut violations, total, skipped, .. } = findings;
+        violations.sort_by_key(|violation| violation.at.as_ref().map_or(0, |range| range.start));
         judged.health.push(match (total, skipped.is_empty()) {
             (0, true) => GateHealth::Passed,
             (0, false) => GateHealth::NotChecked,

@@ -108,9 +108,8 @@ fn gate(settings: &Settings, build: &Build<'_>) -> Result<Provenance, BuildError
         let at = || vec![member.to_owned(), "dates".to_owned()];
         DateOrder::named(name).ok_or_else(|| BuildError { at: at(), message: message() })
     });
-    let numbers = numbers.map(|file| {
-        written::number_format(&file.locale, file.percent.as_deref(), file.scale.as_deref(), member)
-    });
+    let numbers = numbers
+        .map(|file| written::number_format(&file.locale, file.percent.as_deref(), file.scale.as_deref(), member));
     let numbers = numbers.transpose()?;
     let within = settings.within.as_deref().map(|name| match build.contract.regions.get_key_value(name) {
         Some((name, region)) => Ok((Arc::clone(name), region.clone())),
@@ -212,7 +211,9 @@ impl Provenance {
         let quote = self.evidence.quote.one(node.place);
         let quote = match quote {
             Some(quote) if quote.what() == What::String => quote.text(),
-            Some(other) => return Err(format!("expected a quote at `{}`, found {}", self.evidence.quote, kind_of(other)).into()),
+            Some(other) => {
+                return Err(format!("expected a quote at `{}`, found {}", self.evidence.quote, kind_of(other)).into());
+            }
             None => return Err(format!("the quote is missing at `{}`", self.evidence.quote).into()),
         };
         let page = self.evidence.page.one(node.place);
@@ -248,7 +249,8 @@ impl Provenance {
         for stand in source.stands(self.folds, Some(page), quote) {
             if span.is_some_and(|span| !span.holds(&stand)) {
                 let region = self.within.as_ref().map_or("", |(name, _)| name);
-                let message = || format!("the quote {} stands on page {page}, but outside the region `{region}`", quoted(quote));
+                let message =
+                    || format!("the quote {} stands on page {page}, but outside the region `{region}`", quoted(quote));
                 wanting.get_or_insert_with(|| Unfounded { message: message(), stand: Some(stand) });
                 continue;
             }
@@ -313,10 +315,11 @@ impl Provenance {
 
 /// The date that a value writes as `YYYY-MM-DD`; `Some(None)` where the calendar has no such day.
 fn iso_date(text: &str) -> Option<Option<Date>> {
-    let shape = text.len() == 10 && text.bytes().enumerate().all(|(at, byte)| match at {
-        4 | 7 => byte == b'-',
-        _ => byte.is_ascii_digit(),
-    });
+    let shape = text.len() == 10
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
     shape.then(|| text.parse().ok())
 }
 

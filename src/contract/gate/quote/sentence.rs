@@ -13,8 +13,9 @@ use std::ops::Range;
 
 /// Abbreviations that end no sentence, in small letters and without their last point.
 const ABBREVIATIONS: &[&str] = &[
-    "mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "vs", "e.g", "i.e", "eg", "ie", "cf", "approx", "ca", "fig", "inc", "ltd",
-    "corp", "dept", "est", "ext", "no", "nr", "bzw", "z.b", "d.h", "hr", "fr", "tel", "art", "mme", "m.e",
+    "mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "vs", "e.g", "i.e", "eg", "ie", "cf", "approx", "ca", "fig",
+    "inc", "ltd", "corp", "dept", "est", "ext", "no", "nr", "bzw", "z.b", "d.h", "hr", "fr", "tel", "art", "mme",
+    "m.e",
 ];
 /// Characters back to which a word is looked at.
 const WORD_MAX: usize = 12;
@@ -33,7 +34,10 @@ fn is_closing(c: char) -> bool {
 }
 
 fn is_opening(c: char) -> bool {
-    matches!(c, '"' | '\'' | '(' | '[' | '\u{201c}' | '\u{2018}' | '\u{201e}' | '\u{201a}' | '\u{ab}' | '\u{bb}' | '\u{300c}')
+    matches!(
+        c,
+        '"' | '\'' | '(' | '[' | '\u{201c}' | '\u{2018}' | '\u{201e}' | '\u{201a}' | '\u{ab}' | '\u{bb}' | '\u{300c}'
+    )
 }
 
 /// Whether a sentence begins at byte `at`.
@@ -41,7 +45,8 @@ fn begins(page: &str, at: usize) -> bool {
     let before = page.get(..at).unwrap_or_default().trim_end_matches(is_opening);
     let gap = before.trim_end();
     let white = before.get(gap.len()..).unwrap_or_default();
-    gap.is_empty() || (!white.is_empty() && (breaks(white, page.get(at..).unwrap_or_default()) || closes(gap, page, at)))
+    gap.is_empty()
+        || (!white.is_empty() && (breaks(white, page.get(at..).unwrap_or_default()) || closes(gap, page, at)))
 }
 
 /// Whether a sentence ends at byte `at`.
