@@ -10,6 +10,7 @@ pub mod pattern;
 pub mod rule;
 pub mod scene;
 pub mod schema;
+pub mod template;
 pub mod verdict;
 
 use std::sync::Arc;
