@@ -99,10 +99,14 @@ impl Finish {
 /// Tokens, as far as the backend reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the prompt.
+    /// Of the prompt, cached ones included.
     pub input_tokens: Option<u64>,
     /// Of the answer, reasoning included.
     pub output_tokens: Option<u64>,
+    /// Of reasoning.
+    pub reasoning_tokens: Option<u64>,
+    /// Of the prompt, as far as they came from the backend's cache.
+    pub cached_tokens: Option<u64>,
 }
 
 /// Why a backend's answer cannot be read. All of these are the backend's fault.

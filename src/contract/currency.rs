@@ -68,7 +68,8 @@ pub(super) fn ending_at(text: &str, at: usize) -> Option<(Currency, usize)> {
     if last.is_ascii_digit() || last == ' ' {
         return None;
     }
-    let own_word = |start: usize| !before.get(..start).and_then(|left| left.chars().next_back()).is_some_and(token::is_word);
+    let own_word =
+        |start: usize| !before.get(..start).and_then(|left| left.chars().next_back()).is_some_and(token::is_word);
     if last.is_ascii_uppercase()
         && let Some(start) = at.checked_sub(3)
         && let Some(code) = before.get(start..).and_then(code)
@@ -120,7 +121,10 @@ mod tests {
         assert_eq!(before("x EUR"), Some((Currency::Code(*b"EUR"), 2)));
         assert_eq!(before("US$"), Some((Currency::Code(*b"USD"), 0)));
         assert_eq!(before("$"), Some((Currency::Sign("$"), 0)));
-        assert_eq!((before("NEUR"), before("XYZ"), before("eur"), before("xkr"), before("")), (None, None, None, None, None));
+        assert_eq!(
+            (before("NEUR"), before("XYZ"), before("eur"), before("xkr"), before("")),
+            (None, None, None, None, None)
+        );
         let after = |text: &str| beginning_at(text, 0).map(|(currency, end)| (currency, end));
         assert_eq!(after("EUR."), Some((Currency::Code(*b"EUR"), 3)));
         assert_eq!(after("zł netto"), Some((Currency::Code(*b"PLN"), 3)));

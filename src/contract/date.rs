@@ -194,7 +194,9 @@ fn month(name: &str) -> Option<i16> {
         "september" | "sep" | "sept" | "septembre" | "septiembre" | "settembre" | "setembro" => 9,
         "october" | "oct" | "oktober" | "okt" | "octobre" | "octubre" | "ottobre" | "outubro" => 10,
         "november" | "nov" | "novembre" | "noviembre" | "novembro" => 11,
-        "december" | "dec" | "dezember" | "dez" | "décembre" | "diciembre" | "dicembre" | "dezembro" | "desember" => 12,
+        "december" | "dec" | "dezember" | "dez" | "décembre" | "diciembre" | "dicembre" | "dezembro" | "desember" => {
+            12
+        }
         _ => return None,
     })
 }
@@ -222,9 +224,25 @@ mod tests {
     #[test]
     fn every_form_is_read() {
         for text in [
-            "2025-04-03", "2025/04/03", "2025.4.3", "2025-04-03T10:30:00Z", "3 April 2025", "03 Apr 2025", "3rd of April, 2025",
-            "3. April 2025", "3-Apr-2025", "April 3, 2025", "Apr. 3rd 2025", "3 avril 2025", "3 de abril de 2025", "3\nApril\n2025",
-            "2025年4月3日", "03/04/2025", "3.4.2025", "03-04-2025", "(3 APRIL 2025)",
+            "2025-04-03",
+            "2025/04/03",
+            "2025.4.3",
+            "2025-04-03T10:30:00Z",
+            "3 April 2025",
+            "03 Apr 2025",
+            "3rd of April, 2025",
+            "3. April 2025",
+            "3-Apr-2025",
+            "April 3, 2025",
+            "Apr. 3rd 2025",
+            "3 avril 2025",
+            "3 de abril de 2025",
+            "3\nApril\n2025",
+            "2025年4月3日",
+            "03/04/2025",
+            "3.4.2025",
+            "03-04-2025",
+            "(3 APRIL 2025)",
         ] {
             assert_eq!(short(text, "day_first"), ["2025-04-03"], "{text}");
         }
@@ -256,7 +274,20 @@ mod tests {
 
     #[test]
     fn what_is_no_date_is_none() {
-        for text in ["", "2025", "April 2025", "12 units 2025", "A2025-04-03", "2025-04-031", "12-2025-04-03", "2025-04/03", "1.2.3", "03/04", "12345-04-03", "EX-03-04-2025"] {
+        for text in [
+            "",
+            "2025",
+            "April 2025",
+            "12 units 2025",
+            "A2025-04-03",
+            "2025-04-031",
+            "12-2025-04-03",
+            "2025-04/03",
+            "1.2.3",
+            "03/04",
+            "12345-04-03",
+            "EX-03-04-2025",
+        ] {
             assert!(short(text, "day_first").is_empty(), "{text} {:?}", short(text, "day_first"));
         }
         assert_eq!(short("12 units 3 April 2025", "iso"), ["2025-04-03"]);

@@ -234,11 +234,8 @@ impl Writer<'_, '_> {
     fn run(&mut self, cuts: &[Cut]) {
         let bytes = self.source.as_bytes();
         let mut cuts = cuts.iter().peekable();
-        let (white, typography, case) = (
-            self.folds.has(Fold::Whitespace),
-            self.folds.has(Fold::Typography),
-            self.folds.has(Fold::Case),
-        );
+        let (white, typography, case) =
+            (self.folds.has(Fold::Whitespace), self.folds.has(Fold::Typography), self.folds.has(Fold::Case));
         let mut at = 0;
         loop {
             while let Some(cut) = cuts.next_if(|cut| cut.start <= at) {

@@ -175,7 +175,11 @@ pub(super) fn well_grouped(whole: &str, lakh: bool, groups_by: impl Fn(char) -> 
     let count = whole.split(mark).count();
     let three_or_two = |place: usize| if lakh && place + 1 < count { 2 } else { 3 };
     whole.split(mark).enumerate().all(|(place, group)| {
-        let size = if place == 0 { (1..=three_or_two(place)).contains(&group.len()) } else { group.len() == three_or_two(place) };
+        let size = if place == 0 {
+            (1..=three_or_two(place)).contains(&group.len())
+        } else {
+            group.len() == three_or_two(place)
+        };
         size && group.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
@@ -202,7 +206,9 @@ mod tests {
         for text in ["1,204", "12,204", "999,999,999"] {
             assert!(well_grouped(text, false, comma), "{text}");
         }
-        for text in ["1204", "1,20", "1,2045", "1234,567", "0,123", ",123", "1,204,5", "1.204", "1,204'300", "1,,204", ""] {
+        for text in
+            ["1204", "1,20", "1,2045", "1234,567", "0,123", ",123", "1,204,5", "1.204", "1,204'300", "1,,204", ""]
+        {
             assert!(!well_grouped(text, false, comma), "{text}");
         }
         assert!(well_grouped("1,23,456", true, comma) && well_grouped("12,34,567", true, comma));

@@ -4,6 +4,7 @@ pub mod bounds;
 pub mod currency;
 pub mod data;
 pub mod date;
+mod declared;
 pub mod fact;
 pub mod fold;
 pub mod gate;

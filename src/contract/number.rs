@@ -269,7 +269,12 @@ fn read_digits(digits: &str, locale: Option<Locale>) -> Result<Decimal, DigitsFa
     read_marked(digits, locale.decimal(), locale.lakh(), |mark| locale.groups_by(mark))
 }
 
-fn read_marked(text: &str, decimal: char, lakh: bool, groups_by: impl Fn(char) -> bool) -> Result<Decimal, DigitsFault> {
+fn read_marked(
+    text: &str,
+    decimal: char,
+    lakh: bool,
+    groups_by: impl Fn(char) -> bool,
+) -> Result<Decimal, DigitsFault> {
     let (whole, fraction) = text.split_once(decimal).unwrap_or((text, ""));
     let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if !plain(fraction) {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,6 +10,7 @@ use serde_json::Value;
 use crate::api::reply::Usage;
 use crate::contract::PolicyContract;
 use crate::contract::ground::Ground;
+use crate::contract::schema::CompiledSchema;
 use crate::json::JsonFault;
 use crate::json::decimal::Decimal;
 use crate::json::query::Query;
@@ -27,6 +29,8 @@ pub struct Scene<'a> {
     pub ground: &'a Ground,
     /// What the call came to.
     pub call: &'a Call,
+    /// The schemas that the answer satisfies: the policy's, the request's, or both.
+    pub schemas: &'a [Arc<CompiledSchema>],
 }
 
 /// An answer under judgement.

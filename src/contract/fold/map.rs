@@ -46,7 +46,8 @@ impl Map {
     /// Notes a piece that became another.
     pub(super) fn replace(&mut self, source: usize, folded: usize) {
         if self.pieces.is_multiple_of(STRIDE) {
-            let [folded, source, step] = [self.folded, self.source, self.steps.len()].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+            let [folded, source, step] =
+                [self.folded, self.source, self.steps.len()].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
             self.starts.push(Start { folded, source, step });
         }
         self.pieces += 1;

@@ -35,7 +35,11 @@ fn each_fold_does_its_part_and_no_more() {
         ("whitespace", " a \t\n  b\u{2003}c\u{a0} ", "a b c"),
         ("whitespace", "a\u{ad} b", "a\u{ad} b"),
         ("typography", "a  b", "a  b"),
-        ("typography", "\u{201e}Ja\u{201c} \u{2018}so\u{2019} \u{ab}x\u{bb} \u{2039}y\u{203a}", "\"Ja\" 'so' \"x\" 'y'"),
+        (
+            "typography",
+            "\u{201e}Ja\u{201c} \u{2018}so\u{2019} \u{ab}x\u{bb} \u{2039}y\u{203a}",
+            "\"Ja\" 'so' \"x\" 'y'",
+        ),
         ("typography", "5\u{2011}10 \u{2010}\u{2012}\u{2013}\u{2014}\u{2015}\u{2212}", "5-10 ------"),
         ("typography", "o\u{fb03}ce \u{fb01}n \u{fb06}", "office fin st"),
         ("typography", "a\u{a0}b\u{202f}c co\u{ad}op wait\u{2026}", "a b c coop wait..."),
@@ -46,11 +50,19 @@ fn each_fold_does_its_part_and_no_more() {
         ("hyphenation", "12-\n34 a-\n\nb x -\ny", "12-\n34 a-\n\nb x -\ny"),
         ("hyphenation typography", "pay\u{ad}\nment", "payment"),
         ("case", "\u{c9}COLE \u{3a3}\u{3a3} \u{3c2} I \u{131}", "\u{e9}cole \u{3c3}\u{3c3} \u{3c3} i \u{131}"),
-        ("digit_grouping", "1\u{a0}204 1\u{2009}204\u{202f}300 1 204 1,204", "1204 1\u{2009}204\u{202f}300 1 204 1,204"),
+        (
+            "digit_grouping",
+            "1\u{a0}204 1\u{2009}204\u{202f}300 1 204 1,204",
+            "1204 1\u{2009}204\u{202f}300 1 204 1,204",
+        ),
         ("currency", "Total EUR 90.00 due", "Total 90.00 due"),
         ("currency", "90.00 EUR, \u{20ac}5, -\u{20ac}5, 5 z\u{142} a", "90.00, 5, -5, 5 a"),
         ("currency", "EUR and 5 EURO", "EUR and 5 EURO"),
-        ("currency", "5 USD 6, 5\u{20ac}6, 5\u{20ac}.50, 3-\u{20ac}5, 5 USD6", "5 6, 5\u{20ac}6, 5\u{20ac}.50, 3-\u{20ac}5, 5 6"),
+        (
+            "currency",
+            "5 USD 6, 5\u{20ac}6, 5\u{20ac}.50, 3-\u{20ac}5, 5 USD6",
+            "5 6, 5\u{20ac}6, 5\u{20ac}.50, 3-\u{20ac}5, 5 6",
+        ),
         ("currency", "(EUR 5) 5\u{20ac}. 5\u{20ac}/day", "(5) 5. 5\u{20ac}/day"),
     ] {
         assert_eq!(folded(names, text), expected, "{names}: {text}");
@@ -142,7 +154,17 @@ fn no_letter_or_digit_matches_another() {
         let other = *groups.entry(key).or_insert(c);
         assert_eq!(spelling(c), spelling(other), "{c:?} {other:?}");
     }
-    for (a, b) in [('0', 'O'), ('1', 'l'), ('5', 'S'), ('5', '\u{ff15}'), ('2', '\u{b2}'), ('5', '\u{665}'), ('I', '\u{131}'), ('\u{df}', 's'), ('e', '\u{e9}')] {
+    for (a, b) in [
+        ('0', 'O'),
+        ('1', 'l'),
+        ('5', 'S'),
+        ('5', '\u{ff15}'),
+        ('2', '\u{b2}'),
+        ('5', '\u{665}'),
+        ('I', '\u{131}'),
+        ('\u{df}', 's'),
+        ('e', '\u{e9}'),
+    ] {
         assert_ne!(all().quote(&a.to_string()).text(), all().quote(&b.to_string()).text());
     }
 }

@@ -1,6 +1,16 @@
 //! The gates, one file each. The next one is one file and one line in [`KINDS`].
 
+pub mod budget;
+pub mod context;
+pub mod fact;
+pub mod member;
 pub mod schema;
+pub mod strict;
+pub mod text;
+#[cfg(test)]
+mod trial;
+pub mod unique;
+mod written;
 
 use std::fmt;
 use std::ops::Range;
@@ -49,7 +59,8 @@ pub struct Kind {
 }
 
 /// All kinds of gates that a policy can name.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] =
+    &[budget::KIND, context::KIND, fact::KIND, member::KIND, strict::KIND, text::KIND, unique::KIND];
 
 /// What a gate is built from besides its own settings.
 pub struct Build<'b> {

@@ -116,7 +116,26 @@ fn the_sign_is_read_from_what_stands_around() {
 
 #[test]
 fn what_is_glued_is_no_number() {
-    for text in ["A12", "12A", "12-34", "EX-104", "2025-04-03", "03/04/2025", "07.09.2025", "10:30", "1e5", "5kg", "3rd", "5-year", "x_1", "v1.2", "\u{663}", "10^5", "٣٤", ""] {
+    for text in [
+        "A12",
+        "12A",
+        "12-34",
+        "EX-104",
+        "2025-04-03",
+        "03/04/2025",
+        "07.09.2025",
+        "10:30",
+        "1e5",
+        "5kg",
+        "3rd",
+        "5-year",
+        "x_1",
+        "v1.2",
+        "\u{663}",
+        "10^5",
+        "٣٤",
+        "",
+    ] {
         assert!(printed(text, "en").is_empty() && printed(text, "de").is_empty(), "{text}");
     }
     assert_eq!(printed("A12 costs 5, on 2025-04-03 or 12-34 it is 6.50; 7kg", "en"), ["5", "6.50"]);
@@ -163,10 +182,7 @@ fn a_quote_prints_one_number() {
     assert_eq!(one(17..22), Ok("-12.50".to_owned()));
     assert_eq!(one(0..8), Err(NumberFault::Missing));
     assert_eq!(one(24..27), Err(NumberFault::Missing));
-    assert_eq!(
-        one(0..text.len()).unwrap_err().to_string(),
-        "it prints more than one number: `90.00` and `12.50`"
-    );
+    assert_eq!(one(0..text.len()).unwrap_err().to_string(), "it prints more than one number: `90.00` and `12.50`");
 }
 
 #[test]

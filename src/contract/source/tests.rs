@@ -74,10 +74,29 @@ fn numbers_of_the_gate_table_are_printed_or_not() {
 
 #[test]
 fn a_quote_stands_on_token_borders_alone() {
-    for (text, quote) in [("12", "2"), ("90.00", "90.0"), ("90.50", "90"), ("1,204", "1,2"), ("1,204", "204"), ("A12", "12"), ("cat", "at"), ("EX-104", "104"), ("2025-04-03", "04")] {
+    for (text, quote) in [
+        ("12", "2"),
+        ("90.00", "90.0"),
+        ("90.50", "90"),
+        ("1,204", "1,2"),
+        ("1,204", "204"),
+        ("A12", "12"),
+        ("cat", "at"),
+        ("EX-104", "104"),
+        ("2025-04-03", "04"),
+    ] {
         assert!(!stands("", text, quote) && !stands(V1, text, quote), "{text} {quote}");
     }
-    for (text, quote) in [("-90.00", "90.00"), ("(90.00)", "90.00"), ("(5)", "(5)"), ("-5", "-5"), ("EUR 5.", "5"), ("12 2", "2"), ("a \u{2014} b", "\u{2014}"), ("\u{6771}\u{4eac}\u{90fd}", "\u{4eac}")] {
+    for (text, quote) in [
+        ("-90.00", "90.00"),
+        ("(90.00)", "90.00"),
+        ("(5)", "(5)"),
+        ("-5", "-5"),
+        ("EUR 5.", "5"),
+        ("12 2", "2"),
+        ("a \u{2014} b", "\u{2014}"),
+        ("\u{6771}\u{4eac}\u{90fd}", "\u{4eac}"),
+    ] {
         assert!(stands("", text, quote) && stands(V1, text, quote), "{text} {quote}");
     }
 }
@@ -135,7 +154,9 @@ fn a_quote_stands_on_its_page_and_on_no_two() {
     assert_eq!(page(Some(2), "90.00"), Some((2, 3..8)));
     assert_eq!(page(None, "90.00"), Some((1, 6..11)));
     assert_eq!(source.stands(folds, None, "90.00").count(), 2);
-    for (at, quote) in [(Some(0), "so"), (Some(3), "so"), (Some(1), "so"), (None, "and so"), (None, "andso"), (Some(usize::MAX), "so")] {
+    for (at, quote) in
+        [(Some(0), "so"), (Some(3), "so"), (Some(1), "so"), (None, "and so"), (None, "andso"), (Some(usize::MAX), "so")]
+    {
         assert_eq!(page(at, quote), None, "{at:?} {quote}");
     }
     assert!(source.find(Folds::NONE, None, "on").is_none()); // folds that were not prepared find nothing
@@ -147,7 +168,10 @@ fn the_number_is_read_from_the_source_around_the_quote() {
     let source = source(&[text], Folds::NONE);
     let numbers = |quote: &str| -> Vec<String> {
         let stands = source.stands(Folds::NONE, Some(1), quote);
-        stands.map(|stand| source.number_at(&stand, format("en"))).map(|read| read.map_or_else(|fault| fault.to_string(), |printed| printed.value.to_string())).collect()
+        stands
+            .map(|stand| source.number_at(&stand, format("en")))
+            .map(|read| read.map_or_else(|fault| fault.to_string(), |printed| printed.value.to_string()))
+            .collect()
     };
     assert_eq!(numbers("90.00"), ["90.00", "-90.00"]); // either may be meant
     assert_eq!(numbers("Credit (90.00"), ["-90.00"]);
@@ -160,15 +184,19 @@ fn the_number_is_read_from_the_source_around_the_quote() {
 #[test]
 fn a_region_is_found_or_says_why_not() {
     let pages: Vec<Arc<str>> =
-        ["Reminder\nInvoice no 1\nold 5\n", "Invoice no 2\r\nTotal 90\nAmount due 90\nInvoice", "Amount due 3"].map(Arc::from).into();
-    let span = |from, through, occurrence| {
-        Region::read(from, through, NonZeroUsize::new(occurrence)).unwrap().span(&pages)
-    };
+        ["Reminder\nInvoice no 1\nold 5\n", "Invoice no 2\r\nTotal 90\nAmount due 90\nInvoice", "Amount due 3"]
+            .map(Arc::from)
+            .into();
+    let span =
+        |from, through, occurrence| Region::read(from, through, NonZeroUsize::new(occurrence)).unwrap().span(&pages);
     let (from, through) = ("(?i)^invoice no", "(?i)^amount due");
     assert_eq!(span(from, through, 2), Ok(Span { from: (2, 0), through: (2, 36) }));
     assert_eq!(span(from, through, 1), Ok(Span { from: (1, 9), through: (2, 36) }));
     assert!(matches!(span(from, through, 0), Err(RegionFault::Several { .. })));
-    assert_eq!(span(from, through, 3).unwrap_err().to_string(), "no line matches `(?i)^invoice no` for the occurrence 3");
+    assert_eq!(
+        span(from, through, 3).unwrap_err().to_string(),
+        "no line matches `(?i)^invoice no` for the occurrence 3"
+    );
     assert!(matches!(span("^Bill", "end", 0), Err(RegionFault::NoLine { .. })));
     assert!(matches!(span(from, "^Bill", 1), Err(RegionFault::NoEnd { .. })));
     assert_eq!(span("^Amount due 3$", "end", 0), Ok(Span { from: (3, 0), through: (3, 12) }));
@@ -192,7 +220,9 @@ fn matches_give_the_first_group_where_there_is_one() {
     needs.pattern(&whole);
     needs.pattern(&group);
     let source = Source::new(vec![Arc::from("Ticket: HD-1234\nlike HD-9999")], &needs);
-    let texts = |pattern: &Regex| source.matches(pattern).map(|all| all.iter().map(|stand| source.text(stand).to_owned()).collect::<Vec<_>>());
+    let texts = |pattern: &Regex| {
+        source.matches(pattern).map(|all| all.iter().map(|stand| source.text(stand).to_owned()).collect::<Vec<_>>())
+    };
     assert_eq!(texts(&whole).unwrap(), ["HD-1234", "HD-9999"]);
     assert_eq!(texts(&group).unwrap(), ["HD-1234"]);
     assert_eq!(texts(&Regex::new("x").unwrap()), None);
