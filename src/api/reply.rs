@@ -170,6 +170,8 @@ impl Usage {
         Self {
             input_tokens: sum(self.input_tokens, more.input_tokens),
             output_tokens: sum(self.output_tokens, more.output_tokens),
+            reasoning_tokens: sum(self.reasoning_tokens, more.reasoning_tokens),
+            cached_tokens: sum(self.cached_tokens, more.cached_tokens),
         }
     }
 

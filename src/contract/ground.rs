@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 
 use crate::contract::PolicyContract;
 use crate::contract::fact::Facts;
+use crate::contract::source::Source;
 
 /// The ground of one policy in one exchange.
 #[derive(Debug, Default)]
 pub struct Ground {
-    /// The source, page by page.
-    pub pages: Vec<Arc<str>>,
+    /// The source, prepared for what the policy's gates ask of it (`PolicyContract::needs`).
+    pub source: Source,
     /// The facts that the messages state.
     pub facts: Facts,
 }
@@ -34,8 +35,9 @@ impl LazyGround {
     /// The ground. The first call takes time in proportion to the source.
     pub fn get(&self) -> &Ground {
         self.made.get_or_init(|| {
-            let _ = (&self.contract, &self.messages);
-            Ground { pages: self.pages.clone(), facts: Facts::default() }
+            let source = Source::new(self.pages.clone(), &self.contract.needs());
+            let facts = Facts::read(&self.contract.facts, self.messages.iter().map(AsRef::as_ref));
+            Ground { source, facts }
         })
     }
 }

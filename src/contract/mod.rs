@@ -22,15 +22,19 @@ pub mod source;
 pub mod token;
 pub mod verdict;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::contract::assign::Assign;
 use crate::contract::data::Data;
 use crate::contract::fact::FactRule;
+use crate::contract::fold::Folds;
 use crate::contract::gate::GateEntry;
 use crate::contract::ground::LazyGround;
 use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
+use crate::contract::source::Needs;
+use crate::contract::source::Region;
 use crate::extraction::Admits;
 use crate::extraction::Mode;
 
@@ -47,6 +51,10 @@ pub struct PolicyContract {
     pub facts: Vec<FactRule>,
     /// Tables to look things up in.
     pub data: Data,
+    /// The folds of gates that name none of their own.
+    pub folds: Folds,
+    /// Parts of the source, by name.
+    pub regions: BTreeMap<Arc<str>, Region>,
 }
 
 impl PolicyContract {
@@ -58,6 +66,15 @@ impl PolicyContract {
     /// Whether anything in it looks at the source or at the messages.
     pub fn reads_source(&self) -> bool {
         true
+    }
+
+    /// What the gates will ask of a source: nothing else has to be prepared.
+    pub fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        for entry in &self.gates {
+            entry.gate.prepare(&mut needs);
+        }
+        needs
     }
 }
 
@@ -82,6 +99,18 @@ impl Contract {
     /// Whether nothing is demanded of the answer.
     pub fn is_empty(&self) -> bool {
         self.content.is_none() && self.forced.is_none() && !self.tools.iter().any(|tool| tool.bound)
+    }
+
+    /// The schemas that this part of the answer satisfies before gates look at it.
+    pub fn schemas(&self, subject: &Subject) -> Vec<&CompiledSchema> {
+        let (own, more) = match subject {
+            Subject::Content => (None, self.content.as_ref().map(|content| &content.schemas)),
+            Subject::Tool(name) => {
+                let tool = self.tool(name);
+                (tool.and_then(|tool| tool.parameters.as_deref()), tool.map(|tool| &tool.also))
+            }
+        };
+        own.into_iter().chain(more.into_iter().flatten().map(|owned| &*owned.schema)).collect()
     }
 
     /// The offered tool of this name.

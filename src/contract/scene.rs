@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -30,7 +29,7 @@ pub struct Scene<'a> {
     /// What the call came to.
     pub call: &'a Call,
     /// The schemas that the answer satisfies: the policy's, the request's, or both.
-    pub schemas: &'a [Arc<CompiledSchema>],
+    pub schemas: &'a [&'a CompiledSchema],
 }
 
 /// An answer under judgement.

@@ -4,9 +4,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::contract::gate;
 use crate::contract::gate::At;
 use crate::contract::gate::Build;
 use crate::contract::gate::BuildError;
+use crate::contract::gate::Finding;
 use crate::contract::gate::Findings;
 use crate::contract::gate::Gate;
 use crate::contract::gate::Kind;
@@ -52,20 +54,20 @@ impl Gate for ContextGate {
         };
         let least = bytes.div_ceil(self.bytes_per_token);
         if tokens < least {
-            found.say(At::Answer, || {
-                format!("context_truncated: expected at least {least} prompt tokens for {bytes} bytes of text, found {tokens}")
+            truncated(found, || {
+                format!("expected at least {least} prompt tokens for {bytes} bytes of text, found {tokens}")
             });
         }
         if let Some(size) = call.context
             && tokens >= size
         {
-            found.say(At::Answer, || {
-                format!(
-                    "context_truncated: expected fewer prompt tokens than the {size} of the context, found {tokens}"
-                )
-            });
+            truncated(found, || format!("expected fewer prompt tokens than the {size} of the context, found {tokens}"));
         }
     }
+}
+
+fn truncated(found: &mut Findings<'_>, message: impl FnOnce() -> String) {
+    found.report(At::Answer, |at| Finding { kind: Some(gate::CONTEXT_TRUNCATED), ..Finding::new(at, message()) });
 }
 
 #[cfg(test)]
@@ -93,11 +95,7 @@ mod tests {
             (call(Some(100), Some(1_201), None), "{}", "at least 101"),
             (call(Some(60), Some(1_200), None), r#"{"bytes_per_token": 20}"#, ""),
             (call(Some(59), Some(1_200), None), r#"{"bytes_per_token": 20}"#, "at least 60"),
-            (
-                call(Some(4_096), Some(1), Some(4_096)),
-                "{}",
-                "context_truncated: expected fewer prompt tokens than the 4096",
-            ),
+            (call(Some(4_096), Some(1), Some(4_096)), "{}", "expected fewer prompt tokens than the 4096"),
             (call(Some(0), Some(0), Some(1)), "{}", ""),
             (call(Some(0), Some(1), None), "{}", "at least 1"),
             (call(None, Some(1), None), "{}", "prompt tokens, found that it is not known"),

@@ -3,7 +3,10 @@
 pub mod budget;
 pub mod context;
 pub mod fact;
+pub mod math;
 pub mod member;
+pub mod provenance;
+pub mod quote;
 pub mod schema;
 pub mod strict;
 pub mod text;
@@ -18,9 +21,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::contract::PolicyContract;
+use crate::contract::number::Printed;
 use crate::contract::scene::Node;
 use crate::contract::scene::Scene;
 use crate::contract::scene::kind_of;
+use crate::contract::source::Needs;
 use crate::contract::verdict::Action;
 use crate::contract::verdict::LISTED_MAX;
 use crate::contract::verdict::SourceAt;
@@ -46,6 +52,29 @@ pub trait Gate: fmt::Debug + Send + Sync {
     fn is_tied_to_source(&self) -> bool {
         false
     }
+
+    /// Says what it will ask of the source, so that it can be prepared while the upstream call runs.
+    fn prepare(&self, needs: &mut Needs) {
+        let _ = needs;
+    }
+
+    /// What can only be said of it beside the policy's other gates; asked once, when all of them are built.
+    fn check_beside(&self, contract: &PolicyContract) -> Result<(), BuildError> {
+        let _ = contract;
+        Ok(())
+    }
+
+    /// Whether it ties numbers that `query` reaches to what their quotes print.
+    fn reads_numbers_of(&self, query: &Query) -> bool {
+        let _ = query;
+        false
+    }
+
+    /// The number that the quote at a node prints, where this gate finds it in order; none where it does not.
+    fn printed_at(&self, scene: &Scene<'_>, node: Node<'_>) -> Option<Printed> {
+        let _ = (scene, node);
+        None
+    }
 }
 
 /// A kind of gate, as policies name it.
@@ -61,14 +90,33 @@ pub struct Kind {
 /// The kind of a violation that says that the prompt did not arrive whole.
 pub const CONTEXT_TRUNCATED: &str = "context_truncated";
 
+impl Kind {
+    /// Whether its settings are members beside the one that names it: then `build` takes an object of all the gate's
+    /// members but the common ones (`{"quote": "$.id", "token": true}`), and else the value of that one member.
+    pub fn stands_beside(&self) -> bool {
+        let schema = (self.schema)(&mut schemars::SchemaGenerator::default());
+        schema.get("properties").is_some_and(|properties| properties.get(self.name).is_some())
+    }
+}
+
 /// All kinds of gates that a policy can name.
-pub const KINDS: &[Kind] =
-    &[budget::KIND, context::KIND, fact::KIND, member::KIND, strict::KIND, text::KIND, unique::KIND];
+pub const KINDS: &[Kind] = &[
+    budget::KIND,
+    context::KIND,
+    fact::KIND,
+    math::KIND,
+    member::KIND,
+    provenance::KIND,
+    quote::KIND,
+    strict::KIND,
+    text::KIND,
+    unique::KIND,
+];
 
 /// What a gate is built from besides its own settings.
 pub struct Build<'b> {
     /// What the policy's gates look things up in, resolved before the first of them is built.
-    pub contract: &'b super::PolicyContract,
+    pub contract: &'b PolicyContract,
     /// What is said of missing and null values.
     pub presence: Presence,
     /// The nodes that a `rule` runs on.
@@ -145,6 +193,8 @@ pub enum At<'a> {
 pub struct Finding<'a> {
     /// Where it is.
     pub at: At<'a>,
+    /// What kind of violation it is, where that is not the kind of the gate.
+    pub kind: Option<&'static str>,
     /// What was expected and what was found; lower case, no full stop, values quoted up to 80 characters.
     pub message: String,
     /// What the gate's `say` sees besides `value`, `path`, `this`, `output`, `facts` and `data`.
@@ -156,7 +206,7 @@ pub struct Finding<'a> {
 impl<'a> Finding<'a> {
     /// A finding with nothing more to say.
     pub fn new(at: At<'a>, message: impl Into<String>) -> Self {
-        Self { at, message: message.into(), with: Vec::new(), source_at: None }
+        Self { at, kind: None, message: message.into(), with: Vec::new(), source_at: None }
     }
 }
 
@@ -179,7 +229,7 @@ impl<'s> Findings<'s> {
         if self.violations.len() >= LISTED_MAX {
             return;
         }
-        let Finding { at, message, with, source_at } = finding(at);
+        let Finding { at, kind, message, with, source_at } = finding(at);
         let _ = with;
         let (path, range) = match at {
             At::Place(place) => (place.path(), place.range()),
@@ -189,7 +239,7 @@ impl<'s> Findings<'s> {
         self.violations.push(Violation {
             policy: Some(Arc::clone(&self.scene.contract.policy)),
             gate: Arc::clone(&self.entry.name),
-            kind: self.entry.kind,
+            kind: kind.unwrap_or(self.entry.kind),
             path,
             message,
             action: self.entry.action,
@@ -301,6 +351,9 @@ pub enum GateHealth {
     Idle,
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
+
 /// Runs every gate of the scene's policy, in their order.
 pub fn run(scene: &Scene<'_>) -> Judged {
     let mut judged = Judged::default();
@@ -312,7 +365,8 @@ pub fn run(scene: &Scene<'_>) -> Judged {
         let mut findings =
             Findings { scene: *scene, entry, blocked: &blocked, violations: Vec::new(), total: 0, skipped: Vec::new() };
         entry.gate.check(scene, &mut findings);
-        let Findings { violations, total, skipped, .. } = findings;
+        let Findings { mut violations, total, skipped, .. } = findings;
+        violations.sort_by_key(|violation| violation.at.as_ref().map_or(0, |range| range.start));
         judged.health.push(match (total, skipped.is_empty()) {
             (0, true) => GateHealth::Passed,
             (0, false) => GateHealth::NotChecked,

@@ -79,12 +79,13 @@ impl Trial {
         let entry = GateEntry { name, kind: kind.name, declared, action: Action::Reject, needs: Vec::new(), gate };
         self.contract.gates = vec![entry];
         let answer = Answer::read(answer).unwrap();
+        let schemas: Vec<&CompiledSchema> = self.schemas.iter().map(AsRef::as_ref).collect();
         let scene = Scene {
             answer: &answer,
             contract: &self.contract,
             ground: &self.ground,
             call: &self.call,
-            schemas: &self.schemas,
+            schemas: &schemas,
         };
         run(&scene).violations
     }
