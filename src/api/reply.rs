@@ -178,7 +178,13 @@ impl Usage {
     /// It as a JSON object.
     pub fn json(self) -> String {
         let number = |tokens: Option<u64>| tokens.map_or("null".to_owned(), |tokens| tokens.to_string());
-        format!(r#"{{"input_tokens":{},"output_tokens":{}}}"#, number(self.input_tokens), number(self.output_tokens))
+        format!(
+            r#"{{"input_tokens":{},"output_tokens":{},"reasoning_tokens":{},"cached_tokens":{}}}"#,
+            number(self.input_tokens),
+            number(self.output_tokens),
+            number(self.reasoning_tokens),
+            number(self.cached_tokens)
+        )
     }
 }
 

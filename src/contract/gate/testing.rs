@@ -19,7 +19,16 @@ pub(crate) fn add(contract: &mut PolicyContract, kind: &str, settings: &str, pre
     };
     let gate = built.map_err(told)?;
     let (name, declared, action) = (kind.name.into(), "policy.yaml:1".into(), Action::Reject);
-    contract.gates.push(GateEntry { name, kind: kind.name, declared, action, needs: Vec::new(), gate });
+    contract.gates.push(GateEntry {
+        name,
+        kind: kind.name,
+        declared,
+        action,
+        when: None,
+        say: None,
+        needs: Vec::new(),
+        gate,
+    });
     let beside = contract.gates.iter().map(|entry| entry.gate.check_beside(contract));
     beside.collect::<Result<(), _>>().map_err(|error| told(vec![error]))
 }

@@ -76,7 +76,16 @@ impl Trial {
         let build = Build { contract: &self.contract, presence: self.presence, each: None };
         let gate = (kind.build)(&settings, &build).unwrap_or_else(|errors| panic!("{settings}: {errors:?}"));
         let (name, declared) = (kind.name.into(), "policy.yaml:1".into());
-        let entry = GateEntry { name, kind: kind.name, declared, action: Action::Reject, needs: Vec::new(), gate };
+        let entry = GateEntry {
+            name,
+            kind: kind.name,
+            declared,
+            action: Action::Reject,
+            needs: Vec::new(),
+            say: None,
+            when: None,
+            gate,
+        };
         self.contract.gates = vec![entry];
         let answer = Answer::read(answer).unwrap();
         let schemas: Vec<&CompiledSchema> = self.schemas.iter().map(AsRef::as_ref).collect();
