@@ -12,6 +12,7 @@ use crate::config::policy::controls::Control;
 use crate::config::policy::controls::Expect;
 use crate::config::policy::controls::Given;
 use crate::contract::gate::GateHealth;
+use crate::contract::scene::Asker;
 use crate::contract::scene::Call;
 use crate::contract::schema::CompiledSchema;
 use crate::contract::verdict::Violation;
@@ -52,7 +53,7 @@ pub fn run_controls(policy: &Arc<Policy>, controls: &[Control]) -> Vec<ControlOu
 /// # Errors
 /// In words, where the control's request cannot be read, or the policy refuses it.
 pub fn judged(policy: &Arc<Policy>, control: &Control) -> Result<Judgement, String> {
-    let mut prompt_bytes = None;
+    let (mut prompt_bytes, mut asker) = (None, Asker::default());
     let contract = match &control.given {
         Given::Request(request) => {
             let request = ChatRequest::read(Bytes::from(request.to_string()))
@@ -61,6 +62,7 @@ pub fn judged(policy: &Arc<Policy>, control: &Control) -> Result<Judgement, Stri
             let content = request.schema().map(compile).transpose();
             let content = content.map_err(|error| format!("the schema of its request cannot be used: {error}"))?;
             prompt_bytes = Some(request.messages.list.iter().map(|message| request.said(message).0.len()).sum());
+            asker = Asker { model: Some(request.model.clone()), user: request.user.clone(), ..Asker::default() };
             recorded::contract(policy, recorded::Given::Request(&request, content))
         }
         Given::Source(pages) => {
@@ -77,6 +79,7 @@ pub fn judged(policy: &Arc<Policy>, control: &Control) -> Result<Judgement, Stri
         latency: control.latency,
         prompt_bytes: prompt_bytes.and_then(|bytes| u64::try_from(bytes).ok()),
         context: None,
+        request: asker,
     };
     let finish_reason = control.finish_reason.as_deref().unwrap_or("stop");
     let said = Said { output: &control.output, finish_reason, call };

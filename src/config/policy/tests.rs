@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::bundle::Files;
 use super::*;
 use crate::config::load_text;
+use crate::contract::fold::Fold;
+use crate::contract::verdict::Action;
 use crate::policy::Choices;
 use crate::policy::Inject;
 use crate::policy::Limit;
@@ -14,6 +16,7 @@ use crate::policy::NativeUse;
 use crate::policy::OnConflict;
 use crate::policy::OtherTools;
 use crate::policy::Policy;
+use crate::policy::Response;
 use crate::policy::SourceRole;
 use crate::policy::StructuredOutput;
 use crate::settings::SchemaLimits;
@@ -255,6 +258,156 @@ fn what_is_wrong_with_the_settings_is_said_clearly() {
     ];
     let report: Vec<String> = cases.iter().map(|(name, told)| format!("=== {name}\n{told}\n")).collect();
     assert_report!(report.join("\n"));
+}
+
+fn gates(gates: &str) -> Policy {
+    policy(&format!("evidence: {{value: v, quote: q, page: p}}\ngates:\n{gates}"))
+}
+
+#[test]
+fn what_stands_on_every_gate_is_kept() {
+    let policy = gates(
+        "  - {name: first, unique: \"$.a\"}\n  - {name: second, unique: \"$.b\", on_violation: clarify, needs: [first], when: \"output.a == 1\", say: \"Is it {{ value }}?\"}\n  - {name: third, unique: \"$.c\", on_violation: monitor, needs: [second, first]}",
+    );
+    let [first, second, third] = policy.contract.gates.as_slice() else { panic!() };
+    assert_eq!((first.action, first.when.is_none(), first.say.is_none()), (Action::Reject, true, true));
+    assert_eq!(
+        (second.action, &*second.needs, second.when.is_some(), second.say.is_some()),
+        (Action::Clarify, &[0][..], true, true)
+    );
+    assert_eq!((third.action, &*third.needs, third.kind), (Action::Monitor, &[1, 0][..], "unique"));
+    assert!(first.declared.ends_with("p/policy.yaml:5") && third.declared.ends_with(":7"), "{}", third.declared);
+}
+
+/// What a gate with this setting says of an answer.
+fn judged(settings: &str, output: &str) -> String {
+    let policy = Arc::new(policy(&format!("gates: [{{name: g, {settings}}}]")));
+    let line = serde_json::json!({"name": "n", "output": output, "expect": "accepted"}).to_string();
+    let loaded = read(&with(&format!("gates: [{{name: g, {settings}}}]")), &[("controls.jsonl", &line)]).unwrap();
+    run_controls(&policy, &loaded.controls)[0].fault.clone().unwrap_or_default()
+}
+
+#[test]
+fn presence_reaches_the_gate() {
+    let unique = "unique: \"$.a[*].b\"";
+    assert!(judged(unique, r#"{"a":[{"b":1},{"b":1}]}"#).contains("expected `accepted`, found `rejected`"));
+    for (option, output) in [("optional: true", r#"{"a":[{}]}"#), ("nullable: true", r#"{"a":[{"b":null}]}"#)] {
+        assert!(!judged(unique, output).is_empty(), "{option}");
+        assert_eq!(judged(&format!("{unique}, {option}"), output), "", "{option}");
+    }
+    assert_eq!(judged(unique, r#"{"a":[]}"#), "");
+    assert!(!judged(&format!("{unique}, at_least: 1"), r#"{"a":[]}"#).is_empty());
+    assert_eq!(judged(&format!("{unique}, when: \"output.x == 1\""), r#"{"a":[{"b":1},{"b":1}],"x":2}"#), "");
+}
+
+#[test]
+fn what_is_wrong_with_gates_is_said_clearly() {
+    let grounded = "evidence: {value: v, quote: q, page: p}\nregions: {bill: {from: start, through: end}}\nfacts: {f: {terms: {x: [y]}}}\n";
+    let on = |gates: &str| errors(&format!("{grounded}{gates}"));
+    let cases = [
+        (
+            "names",
+            on(
+                "gates: [{name: a, unique: \"$.a\"}, {name: a, unique: \"$.b\"}, {name: \"b c\", unique: \"$.b\"}, {unique: \"$.b\"}, {name: schema, unique: \"$.b\"}]",
+            ),
+        ),
+        (
+            "kinds",
+            on(
+                "gates: [{name: a}, {name: b, uniqe: \"$.b\"}, {name: c, unique: \"$.b\", quote: \"$.c\"}, {name: d, unique: \"$.d\", token: true}]",
+            ),
+        ),
+        ("not a gate", on("gates: [x]")),
+        (
+            "settings",
+            on(
+                "gates: [{name: a, unique: 3}, {name: b, math: {sum: \"$.a\"}}, {name: c, math: {summe: \"$.a\", equals: \"$.b\"}}, {name: d, unique: \"$.[\"}]",
+            ),
+        ),
+        (
+            "needs",
+            on(
+                "gates: [{name: a, unique: \"$.a\", needs: [b]}, {name: b, unique: \"$.b\", on_violation: monitor}, {name: cc, unique: \"$.c\", needs: [b, a, c]}, {name: d, unique: \"$.d\", needs: [d]}]",
+            ),
+        ),
+        (
+            "templates and rules",
+            on(
+                "gates: [{name: a, unique: \"$.a\", say: \"{{ valu }}\"}, {name: b, unique: \"$.b\", say: \"{{ value\"}, {name: c, unique: \"$.c\", when: \"output.a ==\"}, {name: d, unique: \"$.d\", when: \"facts.g == []\"}, {name: e, unique: \"$.e\", say: \"{{ facts.g }}\"}]",
+            ),
+        ),
+        ("each", on("gates: [{name: a, unique: \"$.a\", each: \"$.b\"}]")),
+        ("presence", on("gates: [{name: a, budget: {output_tokens: 1}, optional: true, nullable: true, at_least: 2}]")),
+        ("printed", on("gates: [{name: a, math: {sum: \"$.a[*]\", equals: \"$.b\", tolerance: printed}}]")),
+        ("facts", on("gates: [{name: a, fact: {array: \"$.a\", includes: g}}]")),
+        ("regions", on("gates: [{name: a, provenance: \"$.a\", within: bil}]")),
+        ("folds", on("folds: [whitespace, fuzzy]\ngates: [{name: a, quote: \"$.a\", folds: [cases]}]")),
+        (
+            "retry of what is tied",
+            on(
+                "gates: [{name: a, quote: \"$.a\"}, {name: b, unique: \"$.a\"}, {name: c, quote: \"$.c\", on_violation: monitor}, {name: d, unique: \"$.c\"}, {name: e, budget: {output_tokens: 1}}, {name: f, quote: \"$.f\", when: \"true\"}, {name: g, unique: \"$.f\"}]\nretry: {on: [a, b, d, e, g]}",
+            ),
+        ),
+        (
+            "assigned",
+            on(
+                "schema: s.json\nassign: {id: {uuid: v7}}\ngates: [{name: a, unique: \"$.id\"}, {name: b, unique: \"$.items[*].id\"}]",
+            ),
+        ),
+        ("respond", on("respond: {clarify: ask, reject: {objekt: {}}}")),
+        ("respond 2", on("respond: {clarify: {object: {id: \"x\"}}}")),
+        (
+            "respond 3",
+            on(
+                "schema: s.json\nrespond: {clarify: {object: {id: \"{{ questions | join(' ') }}\"}}, reject: {object: {id: x, a: \"{{ questons }}\"}}}",
+            ),
+        ),
+        (
+            "region patterns",
+            errors(
+                "regions: {a: {from: \"(\", through: end}, b: {from: start, through: end, occurrence: 2}, c: {from: x}}",
+            ),
+        ),
+    ];
+    let report: Vec<String> = cases.iter().map(|(name, told)| format!("=== {name}\n{told}\n")).collect();
+    assert_report!(report.join("\n"));
+}
+
+#[test]
+fn regions_folds_and_answers_reach_the_policy() {
+    let policy = policy(
+        "schema: s.json\nfolds: [whitespace, case]\nregions: {bill: {from: start, through: total, occurrence: 2}}\nrespond: {clarify: error, reject: {object: {id: \"{{ questions | join(' ') }}\", a: b}}}",
+    );
+    assert!(policy.contract.folds.has(Fold::Case) && !policy.contract.folds.has(Fold::Typography));
+    assert!(policy.contract.regions.contains_key("bill"));
+    assert!(matches!((&policy.respond.clarify, &policy.respond.reject), (Response::Error, Response::Object(_))));
+    let policy = super::tests::policy("respond: {clarify: refusal, reject: refusal}");
+    assert!(matches!((&policy.respond.clarify, &policy.respond.reject), (Response::Refusal, Response::Refusal)));
+    let retry = super::tests::policy("retry: {attempts: 2, on: [extraction, schema], escalate: [a]}").retry.unwrap();
+    assert_eq!((retry.attempts, retry.on.len(), &*retry.escalate[0]), (2, 2, "a"));
+    assert_eq!(super::tests::policy("retry: {on: [schema]}").retry.unwrap().attempts, 1);
+}
+
+/// Every sample of the design is loaded, and proved by controls.
+fn proved(name: &str) -> Policy {
+    let loaded = fixture(name).unwrap_or_else(|errors| panic!("{errors}"));
+    let policy = Arc::new(loaded.policy);
+    let faults: Vec<String> = run_controls(&policy, &loaded.controls)
+        .into_iter()
+        .filter_map(|outcome| Some(format!("{}: {}", outcome.name, outcome.fault?)))
+        .collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert_eq!(untested(&policy, &loaded.controls), Vec::<String>::new());
+    Arc::try_unwrap(policy).unwrap()
+}
+
+#[test]
+fn the_sample_of_invoices_is_loaded_and_proved() {
+    let policy = proved("invoices");
+    let kinds: Vec<&str> = policy.contract.gates.iter().map(|gate| gate.kind).collect();
+    assert_eq!(kinds, ["provenance", "math", "math", "text", "text", "budget"]);
+    assert_eq!(policy.retry.unwrap().on.len(), 2);
+    assert!(policy.contract.evidence.is_some() && policy.contract.regions.contains_key("bill"));
 }
 
 #[test]

@@ -52,6 +52,11 @@ pub trait Gate: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The names that it adds to what its `say` sees.
+    fn adds(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether what it judges is tied to the source, so that a model cannot please it by changing the answer alone.
     fn is_tied_to_source(&self) -> bool {
         false
