@@ -78,7 +78,7 @@ fn gate(
     let action = common.on_violation.unwrap_or_default();
     let needs = needs(&at, common.needs.unwrap_or_default(), action, above, notes);
     let name = common.name.unwrap_or_default();
-    if let Some((other, _)) = above.by_name.get(&name) {
+    if let Some((other, _)) = above.by_name.get(&name).filter(|_| !name.is_empty()) {
         let other = notes.declared(&["gates", &other.to_string()]);
         let message = format!("two gates are called `{name}`; the other one is at {other}");
         notes.error(&join(&at, &["name"]), message);
@@ -88,6 +88,7 @@ fn gate(
             format!("`{name}` is the name of what is checked before any gate; choose another"),
         );
     }
+    // A name that is not there, or was reported, is nobody's.
     above.by_name.entry(name.clone()).or_insert((above.names.len(), action));
     above.names.push(name.clone());
     let (kind, settings) = kind(&at, &name, file.settings, notes)?;
