@@ -436,26 +436,18 @@ pub(in crate::config) const GATE_NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$
 /// The same in words.
 pub(in crate::config) const GATE_NAME_HELP: &str = "1 to 64 letters, digits, `-`, `_` or `.`, a letter or digit first";
 
-/// The members of a gate that hold settings of a kind, by their schemas.
-///
-/// A kind whose settings have a member of the kind's own name keeps them on the gate itself
-/// (`quote: PATH, token: true`); any other keeps them all in that member (`math: {sum: ..., equals: ...}`).
+/// The members of a gate that hold settings of a kind, by their schemas: see [`Kind::stands_beside`].
 fn members_of(kind: &Kind, generator: &mut SchemaGenerator) -> Map<String, Value> {
     let schema = (kind.schema)(generator).to_value();
-    let target = match schema.get("$ref").and_then(Value::as_str) {
-        Some(reference) => reference.rsplit('/').next().and_then(|name| generator.definitions().get(name)),
-        None => Some(&schema),
-    };
-    match target.and_then(|target| target.get("properties")?.as_object()) {
-        Some(properties) if properties.contains_key(kind.name) => properties.clone(),
-        _ => Map::from_iter([(kind.name.to_owned(), schema)]),
+    match schema.get("properties").and_then(Value::as_object).filter(|_| kind.stands_beside()) {
+        Some(properties) => properties.clone(),
+        None => Map::from_iter([(kind.name.to_owned(), schema)]),
     }
 }
 
-/// The names of the members that a kind of gate has, where it has them on the gate itself.
-pub(super) fn beside(kind: &Kind) -> Option<Vec<String>> {
-    let members = members_of(kind, &mut SchemaGenerator::default());
-    (members.len() > 1).then(|| members.into_iter().map(|(name, _)| name).collect())
+/// The names of the members of a gate that hold settings of a kind.
+pub(super) fn members(kind: &Kind) -> Vec<String> {
+    members_of(kind, &mut SchemaGenerator::default()).into_iter().map(|(name, _)| name).collect()
 }
 
 impl<'de> Deserialize<'de> for GateFile {

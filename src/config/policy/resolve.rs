@@ -89,6 +89,11 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
     if built.is_empty() && own_schema.is_none() && !notes.is_broken(&["gates"]) {
         notes.warn(&[], "the policy has neither gates nor a schema, so it judges by the request's own schema alone");
     }
+    let is_whole = built.iter().all(Option::is_some);
+    let contract = PolicyContract { gates: built.into_iter().flatten().collect(), ..contract };
+    if is_whole {
+        gates::check_beside(&contract, notes);
+    }
     let respond = respond(file.respond.unwrap_or_default(), &contract, policy_schema.as_ref(), notes);
     Some(Policy {
         name: files.name().into(),
@@ -112,7 +117,7 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
         retry,
         limits: self::limits(file.limits.unwrap_or_default()),
         choices: file.choices.unwrap_or_default(),
-        contract: Arc::new(PolicyContract { gates: built.into_iter().flatten().collect(), ..contract }),
+        contract: Arc::new(contract),
     })
 }
 

@@ -1,9 +1,18 @@
 //! The gates, one file each. The next one is one file and one line in [`KINDS`].
 
+pub mod budget;
+pub mod context;
+pub mod fact;
 pub mod math;
+pub mod member;
 pub mod provenance;
 pub mod quote;
 pub mod schema;
+pub mod strict;
+pub mod text;
+#[cfg(test)]
+mod trial;
+pub mod unique;
 mod written;
 
 use std::fmt;
@@ -99,7 +108,18 @@ impl Kind {
 }
 
 /// All kinds of gates that a policy can name.
-pub const KINDS: &[Kind] = &[math::KIND, provenance::KIND, quote::KIND];
+pub const KINDS: &[Kind] = &[
+    budget::KIND,
+    context::KIND,
+    fact::KIND,
+    math::KIND,
+    member::KIND,
+    provenance::KIND,
+    quote::KIND,
+    strict::KIND,
+    text::KIND,
+    unique::KIND,
+];
 
 /// What a gate is built from besides its own settings.
 pub struct Build<'b> {
@@ -187,6 +207,8 @@ pub enum At<'a> {
 pub struct Finding<'a> {
     /// Where it is.
     pub at: At<'a>,
+    /// What kind of violation it is, where that is not the kind of the gate.
+    pub kind: Option<&'static str>,
     /// What was expected and what was found; lower case, no full stop, values quoted up to 80 characters.
     pub message: String,
     /// What the gate's `say` sees besides `value`, `path`, `this`, `output`, `facts` and `data`.
@@ -198,7 +220,7 @@ pub struct Finding<'a> {
 impl<'a> Finding<'a> {
     /// A finding with nothing more to say.
     pub fn new(at: At<'a>, message: impl Into<String>) -> Self {
-        Self { at, message: message.into(), with: Vec::new(), source_at: None }
+        Self { at, kind: None, message: message.into(), with: Vec::new(), source_at: None }
     }
 }
 
@@ -221,7 +243,7 @@ impl<'s> Findings<'s> {
         if self.violations.len() >= LISTED_MAX {
             return;
         }
-        let Finding { at, message, with, source_at } = finding(at);
+        let Finding { at, kind, message, with, source_at } = finding(at);
         let (path, range) = match at {
             At::Place(place) => (place.path(), place.range()),
             At::Below(parent, lacks) => (lacks.below(parent), parent.range()),
@@ -233,7 +255,7 @@ impl<'s> Findings<'s> {
         self.violations.push(Violation {
             policy: Some(Arc::clone(&self.scene.contract.policy)),
             gate: Arc::clone(&self.entry.name),
-            kind: self.entry.kind,
+            kind: kind.unwrap_or(self.entry.kind),
             path,
             message,
             action: self.entry.action,
