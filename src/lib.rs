@@ -6,15 +6,17 @@
 
 pub mod digest; // one short name for a schema's exact bytes
 pub mod json; // JSON as text: strict checks, a cursor, edits in place
-pub mod network; // networks of IP addresses
+pub mod nearest;
+pub mod network; // networks of IP addresses // the name that was probably meant
 
 pub mod dialect; // what each kind of backend can do, as data
 pub mod settings; // how the gateway is run, resolved
 pub mod wire; // server-sent events, the `error` object
 
-pub mod api; // the wire formats, to and from the one form in the middle
 pub mod catalog; // backends, aliases and targets, resolved
 pub mod extraction; // cutting JSON out of text, without repair
+
+pub mod api; // the wire formats, to and from the one form in the middle
 
 pub mod contract; // what an answer must satisfy; one file a gate
 

@@ -8,10 +8,12 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::contract::PolicyContract;
+use crate::contract::Subject;
+use crate::contract::assign::Assign;
 use crate::contract::schema::CompiledSchema;
 use crate::digest::Digest;
 use crate::extraction;
-use crate::json::query::Query;
+use crate::json::decimal::Decimal;
 
 /// One policy, ready to judge with.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ pub struct Policy {
     /// The member that a bare array is wrapped in.
     pub envelope: Option<Arc<str>>,
     /// The fields that code sets and the model must not.
-    pub assign: Vec<Assigned>,
+    pub assign: Option<Arc<Assign>>,
     /// What a caller gets whose answer is not accepted.
     pub respond: Respond,
     /// When and how the model is asked once more.
@@ -87,15 +89,6 @@ pub struct Asked<'a> {
     pub schema_name: Option<&'a str>,
     /// The names of the tools that it offers.
     pub tools: &'a [&'a str],
-}
-
-/// What of the answer a policy judges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// The message's content.
-    Content,
-    /// The arguments of calls to this tool.
-    Tool(Arc<str>),
 }
 
 /// The schema that a policy brings.
@@ -163,11 +156,11 @@ pub enum Inject {
 /// How the backend's native mode is used. The later, the stricter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NativeUse {
-    /// Not at all.
-    Never,
     /// Where the backend has it.
     #[default]
     Prefer,
+    /// Not at all.
+    Never,
     /// Only backends that have it are asked.
     Require,
 }
@@ -200,41 +193,41 @@ pub enum SourceRole {
     Tool,
 }
 
+impl SourceSpec {
+    /// The pages of the source that these messages are: each message starts one.
+    pub fn pages(&self, messages: &[String]) -> Vec<Arc<str>> {
+        let mut pages = Vec::new();
+        for message in messages {
+            for stretch in self.stretches(message) {
+                match &self.page_break {
+                    Some(between) => pages.extend(between.split(stretch).map(Arc::from)),
+                    None => pages.push(stretch.into()),
+                }
+            }
+        }
+        pages
+    }
+
+    /// What of a message belongs to the source: all of it, or what stands between the tags. A tag that is never closed
+    /// opens nothing.
+    fn stretches<'m>(&self, message: &'m str) -> Vec<&'m str> {
+        let Some(tag) = &self.tag else { return vec![message] };
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let mut stretches = Vec::new();
+        let mut rest = message;
+        while let Some((_, after)) = rest.split_once(&open) {
+            let Some((inside, after)) = after.split_once(&close) else { break };
+            stretches.push(inside);
+            rest = after;
+        }
+        stretches
+    }
+}
+
 impl Default for SourceSpec {
     fn default() -> Self {
         Self { roles: vec![SourceRole::User], tag: None, page_break: None, request: false, ignore_unreadable: false }
     }
-}
-
-/// A field that code sets.
-#[derive(Clone, Debug)]
-pub struct Assigned {
-    /// The member of the top-level object.
-    pub name: Arc<str>,
-    /// Where its value comes from.
-    pub value: AssignedValue,
-}
-
-/// Where the value of an assigned field comes from.
-#[derive(Clone, Debug)]
-pub enum AssignedValue {
-    /// A new UUID of version 4 or 7.
-    Uuid(u8),
-    /// The time of the verdict, as RFC 3339 has it.
-    NowRfc3339,
-    /// This value.
-    Const(Value),
-    /// A slug of the text at this path: small letters and digits of ASCII, joined by hyphens.
-    Slugify(Query),
-    /// The column of the row of a keyed table that the text at a path names.
-    Lookup {
-        /// The table's name.
-        table: Arc<str>,
-        /// The path of the key.
-        by: Query,
-        /// The column.
-        column: Arc<str>,
-    },
 }
 
 /// What a caller gets whose answer is not accepted.
@@ -281,6 +274,25 @@ pub enum Limit {
     AtMost(serde_json::Number),
     /// This value, whatever the caller says.
     Set(Value),
+}
+
+impl Limit {
+    /// Takes over what is stricter in another policy's limit: the smaller number; of two settings the one that is here.
+    pub fn tighten(&mut self, other: &Self) {
+        if let (Self::AtMost(here), Self::AtMost(there)) = (&*self, other)
+            && below(there, here)
+        {
+            *self = other.clone();
+        }
+    }
+}
+
+/// Whether one number of JSON is smaller than another.
+pub fn below(one: &serde_json::Number, two: &serde_json::Number) -> bool {
+    match (Decimal::read(one.as_str()), Decimal::read(two.as_str())) {
+        (Ok(one), Ok(two)) => one < two,
+        _ => false,
+    }
 }
 
 /// With `n > 1`: what goes on.
@@ -347,6 +359,61 @@ impl Match {
         }
         let tool = self.tools.iter().find(|tool| asked.tools.contains(&tool.as_str()))?;
         Some(Subject::Tool(tool.as_str().into()))
+    }
+}
+
+/// Two policies that claim what can be only one's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the policies `{first}` and `{second}` both {what}, and only one of them can")]
+pub struct Conflict {
+    /// The one.
+    pub first: Arc<str>,
+    /// The other.
+    pub second: Arc<str>,
+    /// What both do: `bring a schema`.
+    pub what: String,
+}
+
+/// The first conflict between policies that judge the same content.
+pub fn conflict(policies: &[&Policy]) -> Option<Conflict> {
+    for (index, first) in policies.iter().enumerate() {
+        for second in policies.iter().skip(index + 1) {
+            if let Some(what) = first.clash(second) {
+                return Some(Conflict { first: Arc::clone(&first.name), second: Arc::clone(&second.name), what });
+            }
+        }
+    }
+    None
+}
+
+impl Policy {
+    /// What this policy and another cannot both do, where they both do it.
+    fn clash(&self, other: &Self) -> Option<String> {
+        let rejects = |policy: &Self| policy.schema.as_ref().map(|schema| schema.on_conflict);
+        if let (Some(one), Some(two)) = (rejects(self), rejects(other))
+            && (one == OnConflict::Reject || two == OnConflict::Reject)
+        {
+            return Some("bring a schema, one of them with `on_schema_conflict: reject`".to_owned());
+        }
+        if self.envelope.is_some() && other.envelope.is_some() {
+            return Some("wrap a bare array".to_owned());
+        }
+        let fields = |policy: &Self| {
+            policy.assign.clone().map(|assign| assign.fields.iter().map(|f| Arc::clone(&f.name)).collect::<Vec<_>>())
+        };
+        if let (Some(one), Some(two)) = (fields(self), fields(other)) {
+            return Some(match one.iter().find(|name| two.contains(name)) {
+                Some(name) => format!("assign `{name}`"),
+                None => "assign fields".to_owned(),
+            });
+        }
+        (self.respond.has_object() && other.respond.has_object()).then(|| "respond with an object".to_owned())
+    }
+}
+
+impl Respond {
+    fn has_object(&self) -> bool {
+        [&self.clarify, &self.reject].iter().any(|response| matches!(response, Response::Object(_)))
     }
 }
 

@@ -20,6 +20,7 @@ use http_body::Body;
 use http_body::Frame;
 use portcullis::config;
 use portcullis::exchange::Gateway;
+use portcullis::policy::Policies;
 use portcullis::server::Server;
 use portcullis::server::listen::Listeners;
 use portcullis::stage::send::Call;
@@ -87,7 +88,12 @@ fn with_gateway(asking: impl FnOnce(SocketAddr) + Send + 'static) -> String {
         let behaviours: Vec<&str> = BEHAVIOURS.iter().map(|(name, _)| *name).collect();
         let mut configuration = config::embedded(&|_| None, &behaviours).unwrap();
         configuration.settings.listen.keepalive_after = Duration::from_millis(50);
-        let gateway = Gateway::new(configuration.settings, configuration.catalog, Faulty(Scripted::default()));
+        let gateway = Gateway::new(
+            configuration.settings,
+            configuration.catalog,
+            Policies::default(),
+            Faulty(Scripted::default()),
+        );
         let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held)).unwrap();
         let server = Arc::new(Server::new(gateway, metrics, None));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));

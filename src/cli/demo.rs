@@ -24,6 +24,7 @@ use super::runtime;
 use crate::api::backend::openai_stream::Collector;
 use crate::config;
 use crate::exchange::Gateway;
+use crate::policy::Policies;
 use crate::report::text::Paint;
 use crate::server::Server;
 use crate::server::listen::Listeners;
@@ -120,7 +121,12 @@ fn server(said: Arc<Mutex<Bytes>>) -> anyhow::Result<Arc<Server<Tap>>> {
     let behaviours: Vec<&str> = BEHAVIOURS.iter().map(|(name, _)| *name).collect();
     let nothing = |_: &str| None;
     let configuration = config::embedded(&nothing, &behaviours)?;
-    let gateway = Gateway::new(configuration.settings, configuration.catalog, Tap { model: Scripted::default(), said });
+    let gateway = Gateway::new(
+        configuration.settings,
+        configuration.catalog,
+        Policies::default(),
+        Tap { model: Scripted::default(), said },
+    );
     let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held))?;
     Ok(Arc::new(Server::new(gateway, metrics, None)))
 }

@@ -18,6 +18,7 @@ mod check;
 mod completions;
 mod demo;
 mod health;
+mod policy;
 mod schema;
 mod serve;
 mod validate;

@@ -15,6 +15,7 @@ use super::runtime;
 use crate::audit::AuditLog;
 use crate::config::Configuration;
 use crate::exchange::Gateway;
+use crate::policy::Policies;
 use crate::server::Server;
 use crate::server::listen::Listeners;
 use crate::telemetry;
@@ -61,7 +62,7 @@ pub(super) fn server(configuration: Configuration) -> Result<Arc<Server<Backends
     let upstream = Backends::new(&catalog).map_err(Failure::outside)?;
     let audit =
         settings.audit.clone().map(AuditLog::open).transpose().context("the audit record").map_err(Failure::Outside)?;
-    let gateway = Gateway::new(settings, catalog, upstream);
+    let gateway = Gateway::new(settings, catalog, Policies::default(), upstream);
     let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held)).map_err(Failure::outside)?;
     Ok(Arc::new(Server::new(gateway, metrics, audit)))
 }

@@ -11,7 +11,6 @@ use jsonschema::error::TypeKind;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
-use crate::config::nearest::did_you_mean;
 use crate::config::problem::Problems;
 use crate::config::schema;
 use crate::config::schema::SCHEMA;
@@ -22,6 +21,7 @@ use crate::config::source::hide;
 use crate::config::tree::Content;
 use crate::config::tree::Node;
 use crate::config::unit;
+use crate::nearest::did_you_mean;
 
 /// The compiled schema. A unit test compiles it, so the fallback is never met in practice.
 static VALIDATOR: LazyLock<Option<Validator>> =

@@ -11,7 +11,6 @@ mod expand;
 mod file;
 mod load;
 mod model;
-mod nearest;
 mod problem;
 mod proxy;
 mod resolve;

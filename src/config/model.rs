@@ -13,9 +13,9 @@ use crate::config::file::AuthFile;
 use crate::config::file::ModelFile;
 use crate::config::file::RouteFile;
 use crate::config::file::TargetFile;
-use crate::config::nearest::did_you_mean;
 use crate::config::resolve::Notes;
 use crate::config::secret;
+use crate::nearest::did_you_mean;
 
 /// Upstream calls that one request may cost, where nothing is written.
 const UPSTREAM_CALLS_MAX: u32 = 4;

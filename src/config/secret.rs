@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::config::expand;
-use crate::config::nearest;
 use crate::config::tree::Content;
 use crate::config::tree::Entry;
 use crate::config::tree::Node;
+use crate::nearest;
 
 /// Names of members whose values are secret, folded; a name near to one of them counts, for it may be misspelt.
 const SECRET_NAMES: [&str; 9] =

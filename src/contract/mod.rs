@@ -1,22 +1,34 @@
 //! Contracts: what an answer must satisfy, and what is said of one that does not.
 
+pub mod assign;
 pub mod bounds;
+pub mod currency;
+pub mod date;
 pub mod fact;
+pub mod fold;
 pub mod gate;
 pub mod ground;
 pub mod instance;
+pub mod locale;
 pub mod message;
+pub mod number;
 pub mod pattern;
+pub mod rule;
 pub mod scene;
 pub mod schema;
+pub mod source;
+pub mod token;
 pub mod verdict;
 
 use std::sync::Arc;
 
+use crate::contract::assign::Assign;
 use crate::contract::gate::GateEntry;
+use crate::contract::ground::LazyGround;
 use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
 use crate::extraction::Admits;
+use crate::extraction::Mode;
 
 /// The ordered gates of one policy, and what they look things up in. Built once, when the policy is loaded.
 #[derive(Debug, Default)]
@@ -29,6 +41,18 @@ pub struct PolicyContract {
     pub evidence: Option<Evidence>,
 }
 
+impl PolicyContract {
+    /// Whether a gate is tied to the source, so that an answer cannot be judged without one.
+    pub fn is_tied_to_source(&self) -> bool {
+        self.gates.iter().any(|entry| entry.gate.is_tied_to_source())
+    }
+
+    /// Whether anything in it looks at the source or at the messages.
+    pub fn reads_source(&self) -> bool {
+        true
+    }
+}
+
 /// What one exchange's answer must satisfy.
 #[derive(Clone, Debug, Default)]
 pub struct Contract {
@@ -38,6 +62,12 @@ pub struct Contract {
     pub tools: Vec<ToolContract>,
     /// The one tool that the request forces, by its place in `tools`.
     pub forced: Option<usize>,
+    /// How the answer is cut out of the text.
+    pub extraction: Mode,
+    /// With several choices: whether those that pass go on without the others.
+    pub passing: bool,
+    /// The policies whose gates judge the answer, each in its own scope.
+    pub scopes: Vec<Scope>,
 }
 
 impl Contract {
@@ -52,21 +82,76 @@ impl Contract {
     }
 }
 
+/// One policy at work on one exchange.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Its gates.
+    pub contract: Arc<PolicyContract>,
+    /// What of the answer it judges.
+    pub subject: Subject,
+    /// What its gates are tied to.
+    pub ground: Arc<LazyGround>,
+}
+
+/// What of the answer a policy judges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The message's content.
+    Content,
+    /// The arguments of calls to this tool.
+    Tool(Arc<str>),
+}
+
 /// What a message's content must be.
 #[derive(Clone, Debug)]
-pub enum ContentContract {
+pub struct ContentContract {
+    /// What the model is asked for.
+    pub asked: Asked,
+    /// The schemas that it must satisfy, all of them; none where any object will do.
+    pub schemas: Vec<OwnedSchema>,
+    /// The member that a bare array is wrapped in where an object is wanted.
+    pub wrap_array: Option<Arc<str>>,
+    /// The fields that code sets.
+    pub assign: Option<Arc<Assign>>,
+    /// The schemas that the whole satisfies once those fields are there.
+    pub complete: Vec<OwnedSchema>,
+}
+
+/// What the model is asked for.
+#[derive(Clone, Debug)]
+pub enum Asked {
     /// A value that this schema accepts.
     Schema(Arc<CompiledSchema>),
     /// Exactly one JSON object, whatever it holds.
     JsonObject,
 }
 
+/// A schema, and whose it is.
+#[derive(Clone, Debug)]
+pub struct OwnedSchema {
+    /// The policy that brings it; none where the request does.
+    pub policy: Option<Arc<str>>,
+    /// The schema.
+    pub schema: Arc<CompiledSchema>,
+}
+
 impl ContentContract {
+    /// A value that the request's own schema accepts.
+    pub fn schema(schema: Arc<CompiledSchema>) -> Self {
+        let own = OwnedSchema { policy: None, schema: Arc::clone(&schema) };
+        Self { asked: Asked::Schema(schema), schemas: vec![own], ..Self::object() }
+    }
+
+    /// Any object.
+    pub fn object() -> Self {
+        Self { asked: Asked::JsonObject, schemas: Vec::new(), wrap_array: None, assign: None, complete: Vec::new() }
+    }
+
     /// Which containers may stand at the top.
     pub fn admits(&self) -> Admits {
-        match self {
-            Self::Schema(schema) => schema.admits(),
-            Self::JsonObject => Admits::OBJECT,
+        match &self.asked {
+            Asked::Schema(schema) => schema.admits(),
+            Asked::JsonObject => Admits::OBJECT,
         }
     }
 }
@@ -78,6 +163,8 @@ pub struct ToolContract {
     pub name: String,
     /// The function's parameters; none where it declares none, so that any object will do.
     pub parameters: Option<Arc<CompiledSchema>>,
+    /// What policies demand of the arguments besides.
+    pub also: Vec<OwnedSchema>,
     /// Calls to it must satisfy the parameters; calls to other tools are checked, counted and passed on.
     pub bound: bool,
 }

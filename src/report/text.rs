@@ -199,26 +199,22 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::reply::Choice;
     use crate::api::reply::Finish;
-    use crate::api::reply::Reply;
-    use crate::contract::ContentContract;
-    use crate::contract::Contract;
     use crate::contract::schema::CompiledSchema;
     use crate::contract::verdict::SourceAt;
+    use crate::exchange::recorded::Judge;
+    use crate::exchange::recorded::Recorded;
     use crate::extraction::Extracted;
     use crate::extraction::Rung;
     use crate::json::path::Path;
     use crate::settings::SchemaLimits;
-    use crate::stage::judge::judge;
 
     fn printed(text: &str, finish: &str) -> String {
         let schema = r#"{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"age":{"type":"integer"},"tags":{"items":{"type":"string"}}},"additionalProperties":false}"#;
         let schema = CompiledSchema::compile(schema.into(), SchemaLimits::default()).unwrap();
-        let contract = Contract { content: Some(ContentContract::Schema(Arc::new(schema))), ..Contract::default() };
-        let choice = Choice { content: Some(text.into()), finish: Some(Finish::read(finish)), ..Choice::default() };
-        let found = judge(&contract, &Reply { choices: vec![choice], ..Reply::default() }, &[]);
-        verdict(&Judged::of(&found, text, None), Given { name: "answer", text, pages: &[] }, false)
+        let judge = Judge::by_schema(Arc::new(schema));
+        let heard = judge.judge(Recorded { finish: Finish::read(finish), ..Recorded::text(text) }).unwrap();
+        verdict(&Judged::of(&heard, &judge), Given { name: "answer", text, pages: &[] }, false)
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct ChoicePlace {
     pub message: Vec<MemberPlace>,
     /// The content, where it is a string.
     pub content: Option<Spot>,
+    /// The whole choice.
+    pub at: Range<usize>,
 }
 
 /// Where a member stands.
@@ -153,7 +155,7 @@ fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), ReplyEr
         return Err(ReplyError::TooMany);
     }
     let (mut choice, mut place) = (Choice::default(), ChoicePlace::default());
-    cursor.object(|cursor, member| {
+    place.at = cursor.object(|cursor, member| {
         let value = match &*member.key {
             "index" => {
                 let value = cursor.clone().skip()?;

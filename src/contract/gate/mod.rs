@@ -48,6 +48,9 @@ pub struct Kind {
     pub build: fn(&Value, &Build<'_>) -> Result<Box<dyn Gate>, Vec<BuildError>>,
 }
 
+/// The kind of a violation that says that the prompt did not arrive whole.
+pub const CONTEXT_TRUNCATED: &str = "context_truncated";
+
 /// All kinds of gates that a policy can name.
 pub const KINDS: &[Kind] = &[];
 
@@ -143,6 +146,18 @@ impl<'a> Finding<'a> {
     /// A finding with nothing more to say.
     pub fn new(at: At<'a>, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), with: Vec::new(), source_at: None }
+    }
+}
+
+impl GateHealth {
+    /// The name as metrics and reports have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Fired => "fired",
+            Self::NotChecked => "not_checked",
+            Self::Idle => "idle",
+        }
     }
 }
 
@@ -243,8 +258,23 @@ pub struct Judged {
     pub total: usize,
     /// Gates that were not checked, everywhere or somewhere, because one that they need had not passed.
     pub not_checked: Vec<Arc<str>>,
+    /// What the caller is asked, in the order of the violations.
+    pub questions: Vec<String>,
+    /// The strictest action of any violation.
+    pub action: Option<Action>,
     /// Of each gate of the policy, in its order: what it came to.
     pub health: Vec<GateHealth>,
+}
+
+/// One gate of one policy, and what it came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateSeen {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// The gate.
+    pub gate: Arc<str>,
+    /// What it came to.
+    pub health: GateHealth,
 }
 
 /// What one gate came to in one verdict.
@@ -286,6 +316,9 @@ pub fn run(scene: &Scene<'_>) -> Judged {
         }
         ranges.extend(skipped);
         failed.push(ranges);
+        if total > 0 {
+            judged.action = judged.action.max(Some(entry.action));
+        }
         judged.total += total;
         judged.violations.extend(violations);
     }

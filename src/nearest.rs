@@ -1,12 +1,12 @@
 //! The name that was probably meant.
 
 /// Says `` ; did you mean `x`? `` where one of `names` is close to `found`, and nothing otherwise.
-pub(super) fn did_you_mean<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn did_you_mean<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(found, names).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
 /// The name among `names` that `found` most probably stands for.
-pub(super) fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if found.chars().count() > 64 {
         return None;
     }
@@ -20,12 +20,12 @@ pub(super) fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>)
 }
 
 /// Letters and digits alone, in lower case: `apiKey`, `api-key` and `api_key` are one name misspelt.
-pub(super) fn folded(name: &str) -> String {
+pub fn folded(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
 /// Edits (insert, remove, replace, swap of neighbours) that turn `a` into `b`. O(a * b).
-pub(super) fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
     let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
