@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regex::Regex;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::contract::PolicyContract;
@@ -103,7 +105,8 @@ pub struct PolicySchema {
 }
 
 /// What is done where request and policy both have a schema, and they differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OnConflict {
     /// The answer must satisfy both.
     #[default]
@@ -113,7 +116,8 @@ pub enum OnConflict {
 }
 
 /// Whether a request without a response format gets the policy's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum StructuredOutput {
     /// The policy judges what was asked for as data.
     WhenAsked,
@@ -122,7 +126,8 @@ pub enum StructuredOutput {
 }
 
 /// What becomes of tools that the policy does not judge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OtherTools {
     /// They are judged by their own parameters.
     #[default]
@@ -132,7 +137,8 @@ pub enum OtherTools {
 }
 
 /// Whether a policy's verdict decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It decides.
     #[default]
@@ -142,7 +148,8 @@ pub enum Mode {
 }
 
 /// When the exact schema is written into the prompt. The later, the stricter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Inject {
     /// Never.
     Never,
@@ -154,7 +161,8 @@ pub enum Inject {
 }
 
 /// How the backend's native mode is used. The later, the stricter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum NativeUse {
     /// Where the backend has it.
     #[default]
@@ -181,7 +189,8 @@ pub struct SourceSpec {
 }
 
 /// Whose messages are a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum SourceRole {
     /// `user`
     User,
@@ -296,7 +305,8 @@ pub fn below(one: &serde_json::Number, two: &serde_json::Number) -> bool {
 }
 
 /// With `n > 1`: what goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Choices {
     /// Those that are accepted.
     Passing,
@@ -409,11 +419,60 @@ impl Policy {
         }
         (self.respond.has_object() && other.respond.has_object()).then(|| "respond with an object".to_owned())
     }
+
+    /// Whether there can be a request that both match by its model and team alone. What they match by the name of a
+    /// schema or a tool is left to the request, for nobody but the caller knows it.
+    pub fn can_match_with(&self, other: &Self) -> bool {
+        let binding = |policy: &Self| {
+            let enforced = |entry: &&Match| entry.schema_names.is_empty() && entry.tools.is_empty();
+            policy.matches.iter().filter(enforced).cloned().collect::<Vec<_>>()
+        };
+        let (own, others) = (binding(self), binding(other));
+        own.iter().any(|one| others.iter().any(|two| one.meets(two)))
+    }
+}
+
+impl Match {
+    fn meets(&self, other: &Self) -> bool {
+        let any = |one: usize, two: usize| one == 0 || two == 0;
+        let models = any(self.models.len(), other.models.len())
+            || self.models.iter().any(|one| other.models.iter().any(|two| one.meets(two)));
+        let teams =
+            any(self.teams.len(), other.teams.len()) || self.teams.iter().any(|team| other.teams.contains(team));
+        models && teams
+    }
 }
 
 impl Respond {
     fn has_object(&self) -> bool {
         [&self.clarify, &self.reject].iter().any(|response| matches!(response, Response::Object(_)))
+    }
+}
+
+impl Glob {
+    /// Whether there is a name that both match. Exact; O(len * len).
+    pub fn meets(&self, other: &Self) -> bool {
+        let (one, two): (Vec<char>, Vec<char>) = (self.text.chars().collect(), other.text.chars().collect());
+        // `below[j]`: whether what is left of `one` and `two[j..]` have a name in common.
+        let cell = |row: &[bool], at: usize| row.get(at).copied().unwrap_or(false);
+        let mut below: Vec<bool> = Vec::new();
+        for i in (0..=one.len()).rev() {
+            let mut row = vec![false; two.len() + 1];
+            for j in (0..=two.len()).rev() {
+                let meets = match (one.get(i), two.get(j)) {
+                    (None, None) => true,
+                    (Some('*'), next) => cell(&below, j) || (next.is_some() && cell(&row, j + 1)),
+                    (own, Some('*')) => cell(&row, j + 1) || (own.is_some() && cell(&below, j)),
+                    (Some(a), Some(b)) => (a == b || *a == '?' || *b == '?') && cell(&below, j + 1),
+                    (None, Some(_)) | (Some(_), None) => false,
+                };
+                if let Some(cell) = row.get_mut(j) {
+                    *cell = meets;
+                }
+            }
+            below = row;
+        }
+        cell(&below, 0)
     }
 }
 
@@ -425,6 +484,11 @@ impl Policies {
     /// These policies; of two with one name the later counts, which the configuration does not let happen.
     pub fn new(all: impl IntoIterator<Item = Policy>) -> Self {
         Self(all.into_iter().map(|policy| (Arc::clone(&policy.name), Arc::new(policy))).collect())
+    }
+
+    /// The same, where others hold them too.
+    pub fn of(all: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        Self(all.into_iter().map(|policy| (Arc::clone(&policy.name), policy)).collect())
     }
 
     /// The policy of this name.
@@ -471,6 +535,36 @@ mod tests {
         let schema = Match { schema_names: glob("ord?r"), ..Match::default() };
         assert_eq!(schema.subject(ASKED), Some(Subject::Content));
         assert_eq!(schema.subject(Asked { schema_name: None, ..ASKED }), None);
+    }
+
+    #[test]
+    fn globs_meet_where_one_name_fits_both() {
+        for (one, two, meet) in [
+            ("order-*", "order-desk", true),
+            ("order-*", "*-desk", true),
+            ("order-*", "orders", false),
+            ("a*c", "a?c", true),
+            ("a?", "a", false),
+            ("*", "?", true),
+            ("*a*", "b*", true),
+            ("x*a", "x*b", false),
+            ("", "*", true),
+            ("", "?", false),
+            ("ä?", "?b", true),
+        ] {
+            let (a, b) = (Glob::new(one).unwrap(), Glob::new(two).unwrap());
+            assert_eq!((a.meets(&b), b.meets(&a)), (meet, meet), "{one} {two}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn globs_that_match_one_name_meet(name in "[ab]{0,5}", one in "[ab*?]{0,5}", two in "[ab*?]{0,5}") {
+            let (one, two) = (Glob::new(&one).unwrap(), Glob::new(&two).unwrap());
+            if one.matches(&name) && two.matches(&name) {
+                proptest::prop_assert!(one.meets(&two));
+            }
+        }
     }
 
     #[test]

@@ -145,6 +145,8 @@ pub struct Record {
     pub policies: Vec<PolicyRef>,
     /// How the answer would have come out under the policies that only watch.
     pub watched: Option<Outcome>,
+    /// Policies watched, and the answer could not be judged: it could not be read, or was too large to be copied.
+    pub unwatched: bool,
     /// What each gate came to, in every verdict of the exchange.
     pub gates: Vec<GateSeen>,
     /// What the caller is asked.
@@ -204,6 +206,7 @@ impl Record {
             observed: None,
             policies: Vec::new(),
             watched: None,
+            unwatched: false,
             gates: Vec::new(),
             questions: Vec::new(),
             retry_changed_paths: Vec::new(),

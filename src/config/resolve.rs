@@ -3,12 +3,15 @@
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
 use tracing_subscriber::EnvFilter;
 
+use crate::catalog::Catalog;
 use crate::config::Configuration;
+use crate::config::Proof;
 use crate::config::backend;
 use crate::config::check;
 use crate::config::check::Checked;
@@ -19,19 +22,29 @@ use crate::config::file::AuditFile;
 use crate::config::file::AuthFile;
 use crate::config::file::AuthModeFile;
 use crate::config::file::ConfigFile;
+use crate::config::file::ControlsFile;
 use crate::config::file::LimitsFile;
 use crate::config::file::ListenFile;
 use crate::config::file::LogFormatFile;
 use crate::config::file::ReloadFile;
 use crate::config::file::TelemetryFile;
 use crate::config::model;
+use crate::config::policy;
+use crate::config::policy::Loaded;
+use crate::config::policy::bundle::CONTROLS;
+use crate::config::policy::bundle::Files;
+use crate::config::policy::bundle::POLICY;
+use crate::config::problem::ConfigError;
+use crate::config::problem::ConfigErrors;
 use crate::config::problem::Problems;
 use crate::config::source::Shown;
 use crate::config::tls;
+use crate::config::tree::Node;
 use crate::config::unit::Size;
 use crate::config::unit::Span;
 use crate::nearest::did_you_mean;
 use crate::network::Network;
+use crate::policy::Policies;
 use crate::settings::Admin;
 use crate::settings::Audit;
 use crate::settings::AuditContent;
@@ -57,7 +70,22 @@ pub(super) struct Notes<'n> {
     warnings: Vec<String>,
 }
 
-impl Notes<'_> {
+impl<'n> Notes<'n> {
+    /// Nothing noted yet.
+    pub(super) fn new(checked: &'n Checked<'n>, shown: &'n Shown, problems: &'n mut Problems) -> Self {
+        Self { checked, shown, problems, warnings: Vec::new() }
+    }
+
+    /// What is allowed, but probably not meant.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
+    }
+
+    /// The file and line of the part at `path`.
+    pub(super) fn declared(&self, path: &[&str]) -> String {
+        self.checked.source.file_and_line(self.offset(path))
+    }
+
     /// Reports an error at the value of `path`, or at the nearest part around it that is written.
     pub(super) fn error(&mut self, path: &[&str], message: impl Into<String>) {
         let offset = self.offset(path);
@@ -92,6 +120,11 @@ impl Notes<'_> {
     pub(super) fn is_broken(&self, path: &[&str]) -> bool {
         (1..=path.len())
             .any(|end| path.get(..end).and_then(|part| self.checked.root.at(part)).is_some_and(|node| node.broken))
+    }
+
+    /// Whether the part at `path`, or anything in it, was reported before.
+    pub(super) fn has_broken(&self, path: &[&str]) -> bool {
+        self.checked.root.at(path).is_some_and(Node::has_broken)
     }
 
     /// The names that the mapping at `path` has in the file, those of wrong members included.
@@ -148,8 +181,9 @@ pub(super) fn resolve(
     shown: &Shown,
     world: &World<'_>,
     problems: &mut Problems,
+    bundles: &mut Bundles<'_>,
 ) -> Option<Configuration> {
-    let mut notes = Notes { checked, shown, problems, warnings: Vec::new() };
+    let mut notes = Notes::new(checked, shown, problems);
     // What the schema allows is what this version does, so there is nothing to resolve.
     let (Some(1) | None, Some(ReloadFile::Never) | None) = (file.version, file.reload) else { return None };
     let auth = file.auth.unwrap_or_default();
@@ -164,9 +198,75 @@ pub(super) fn resolve(
     };
     let backends = backend::resolve(file.backends.unwrap_or_default(), &auth, world, &mut notes);
     let catalog = model::resolve(file.models.unwrap_or_default(), &backends, &auth, &mut notes);
+    let mut loaded = policies(file.policies, world.folder, listen.limits.schema, &mut notes, bundles);
+    aliases_of(&loaded, &catalog, &mut notes, bundles);
+    loaded.sort_by(|one, other| one.policy.name.cmp(&other.policy.name));
+    let mut proofs = Vec::with_capacity(loaded.len());
+    for Loaded { policy, controls, controls_file, warnings } in loaded {
+        notes.warnings.extend(warnings);
+        proofs.push(Proof { policy: Arc::new(policy), file: controls_file, controls });
+    }
+    let policies = Policies::of(proofs.iter().map(|proof| Arc::clone(&proof.policy)));
+    let controls_required = file.controls == Some(ControlsFile::Required);
     let auth = Auth { mode: auth_mode(auth.mode?), allow_remote: auth.allow_remote.unwrap_or(false) };
     let settings = Settings { listen, admin, auth, audit, telemetry, drain };
-    Some(Configuration { settings, catalog, warnings: notes.warnings })
+    Some(Configuration { settings, catalog, policies, proofs, controls_required, warnings: notes.warnings })
+}
+
+/// The bundles that are in the binary, and what was found wrong in any bundle.
+pub(super) struct Bundles<'b> {
+    /// Policies that are there whatever the file says.
+    pub(super) embedded: &'b [Files],
+    /// What is wrong in other files than the configuration.
+    pub(super) errors: Vec<ConfigErrors>,
+}
+
+/// Loads every policy. What is wrong with one is reported beside the errors of the configuration.
+fn policies(
+    written: Option<String>,
+    folder: &Path,
+    limits: SchemaLimits,
+    notes: &mut Notes<'_>,
+    bundles: &mut Bundles<'_>,
+) -> Vec<Loaded> {
+    let path = ["policies"];
+    let loaded = match written.map(|written| folder.join(written)) {
+        None => policy::together(bundles.embedded, limits),
+        Some(policies) => match std::fs::metadata(&policies) {
+            Ok(found) if found.is_dir() => policy::in_folder(&policies, limits),
+            Ok(_) => {
+                notes.error(&path, format!("{} of `policies` is not a folder", notes.quoted(&path)));
+                return Vec::new();
+            }
+            Err(error) => {
+                notes.error(&path, format!("the folder {} of `policies` cannot be opened: {error}", notes.quoted(&path)));
+                return Vec::new();
+            }
+        },
+    };
+    loaded.unwrap_or_else(|errors| {
+        bundles.errors.push(errors);
+        Vec::new()
+    })
+}
+
+/// Whether the aliases that policies name are there.
+fn aliases_of(loaded: &[Loaded], catalog: &Catalog, notes: &mut Notes<'_>, bundles: &mut Bundles<'_>) {
+    for Loaded { policy, controls_file, .. } in loaded {
+        let file = controls_file.replace(CONTROLS, POLICY);
+        for alias in policy.retry.iter().flat_map(|retry| &retry.escalate) {
+            if catalog.alias(alias).is_none() {
+                let near = did_you_mean(alias, catalog.aliases.keys().map(String::as_str));
+                let message = format!("`retry.escalate` names `{alias}`, which is no model of the configuration{near}");
+                bundles.errors.push(ConfigErrors::one(ConfigError { name: file.clone(), message, place: None }));
+            }
+        }
+        let globs = policy.matches.iter().flat_map(|entry| &entry.models);
+        let idle = globs.filter(|glob| !catalog.aliases.keys().any(|alias| glob.matches(alias)));
+        for glob in idle.filter(|_| catalog.fallback.is_none()) {
+            notes.warnings.push(format!("{file}: `match` names the model `{}`, which no alias matches", glob.as_str()));
+        }
+    }
 }
 
 fn auth_mode(mode: AuthModeFile) -> AuthMode {

@@ -437,7 +437,7 @@ fn a_proxy_that_cannot_be_used_is_said_clearly_and_its_password_is_not() {
 #[test]
 fn the_sample_of_keys_is_yaml() {
     let mut problems = problem::Problems::default();
-    assert!(tree::parse(KEYS, &mut problems).is_some());
+    assert!(tree::parse(KEYS, "", &mut problems).is_some());
     assert!(problems.sorted().is_empty());
     assert!(errors(KEYS).contains("must be a mapping"));
 }

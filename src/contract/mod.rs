@@ -3,6 +3,7 @@
 pub mod assign;
 pub mod bounds;
 pub mod currency;
+pub mod data;
 pub mod date;
 pub mod fact;
 pub mod fold;
@@ -23,6 +24,8 @@ pub mod verdict;
 use std::sync::Arc;
 
 use crate::contract::assign::Assign;
+use crate::contract::data::Data;
+use crate::contract::fact::FactRule;
 use crate::contract::gate::GateEntry;
 use crate::contract::ground::LazyGround;
 use crate::contract::scene::Evidence;
@@ -39,6 +42,10 @@ pub struct PolicyContract {
     pub gates: Vec<GateEntry>,
     /// Where objects that carry their own evidence keep it.
     pub evidence: Option<Evidence>,
+    /// What is looked for in the messages.
+    pub facts: Vec<FactRule>,
+    /// Tables to look things up in.
+    pub data: Data,
 }
 
 impl PolicyContract {

@@ -3,6 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::json::fault::shown;
 use crate::json::path::Path;
 
@@ -41,7 +44,8 @@ impl Violation {
 }
 
 /// What follows from a violation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It is recorded and counted; the answer goes on.
     Monitor,

@@ -38,6 +38,7 @@ use crate::exchange::collect::Hold;
 use crate::exchange::deadline::InTime;
 use crate::exchange::sifted::Sifted;
 use crate::exchange::sifted::Wrong;
+use crate::exchange::watch::Watch;
 use crate::json::diff;
 use crate::json::path::Path;
 use crate::json::tree;
@@ -290,7 +291,10 @@ impl<U: Upstream> Attempts<'_, U> {
 
     /// One attempt. The time spent upstream is entered in the record as soon as the rest is the gateway's own.
     async fn attempt(&self, target: &TargetPlan, again: Option<&Again>, record: &mut Record) -> Result<Ended, Missed> {
-        let reading = if self.delivery == Delivery::Relay { Reading::Relayed } else { Reading::Held };
+        let relayed = self.delivery == Delivery::Relay;
+        // What is watched must be read, so it is asked for as it is.
+        let asking = if relayed && self.plan.watch.is_none() { Reading::Relayed } else { Reading::Held };
+        let reading = if relayed { Reading::Relayed } else { Reading::Held };
         let backend = &target.target.backend;
         let Plan { contract, terms, .. } = self.plan;
         let shaped = shape::shape(self.request, contract, terms, target, again).map_err(|error| internal(&error))?;
@@ -301,7 +305,7 @@ impl<U: Upstream> Attempts<'_, U> {
             target: target.target.clone(),
             method: Method::POST,
             path: "/chat/completions".to_owned(),
-            headers: headers::outbound(&self.incoming.headers, &self.incoming.caller, backend, reading),
+            headers: headers::outbound(&self.incoming.headers, &self.incoming.caller, backend, asking),
             body: CallBody::Pieces(shaped.body),
         };
         let reply = self.gateway.upstream.send(call).await.map_err(unsent)?;
@@ -313,9 +317,10 @@ impl<U: Upstream> Attempts<'_, U> {
         if self.delivery == Delivery::Relay {
             record.outcome = Outcome::Unchecked;
             record.answered();
+            let watch = self.watched(backend, &reply.headers);
             let headers = headers::inbound(&reply.headers, backend, reading);
             let body = self.in_time(backend, reply.body);
-            return Ok(Ended::Out(Out::Relay { status: reply.status, headers, body }));
+            return Ok(Ended::Out(Out::Relay { status: reply.status, headers, body, watch }));
         }
         let inbound = headers::inbound(&reply.headers, backend, reading);
         if self.delivery == Delivery::Sift && is_plain_events(&reply.headers) {
@@ -347,6 +352,15 @@ impl<U: Upstream> Attempts<'_, U> {
             answer.headers = headers;
         }
         Ok(ended)
+    }
+
+    /// A copy of an answer that goes on as it comes, where policies watch it.
+    fn watched(&self, backend: &Backend, headers: &HeaderMap) -> Option<Box<Watch>> {
+        let contract = self.plan.watch.clone()?;
+        let share = self.gateway.held.take(0).ok()?;
+        let tags = backend.capabilities.reasoning_tags.clone();
+        let events = headers::is_event_stream(headers);
+        Some(Box::new(Watch::new(contract, tags, self.known(None, 0), events, share)))
     }
 
     /// A body that goes out as it comes, and must end by the exchange's deadline.

@@ -8,6 +8,7 @@ pub mod open;
 pub mod recorded; // the same without an exchange, for answers on file
 pub mod schemas;
 pub mod sifted;
+pub mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::contract::schema::SchemaError;
 use crate::exchange::attempt::Attempts;
 use crate::exchange::schemas::SchemaCache;
 use crate::exchange::sifted::Sifted;
+use crate::exchange::watch::Watch;
 use crate::json::JsonFaultKind;
 use crate::json::fault::shown;
 use crate::policy::Policies;
@@ -123,6 +125,8 @@ pub enum Out {
         headers: HeaderMap,
         /// Its body.
         body: UpstreamBody,
+        /// The copy that policies watch, where any do.
+        watch: Option<Box<Watch>>,
     },
     /// A stream whose text goes on as it comes, and whose tool calls are held until they are judged.
     Sift {

@@ -222,7 +222,7 @@ impl Passing {
         } else {
             Box::pin(InTime::new(reply.body, backend.name.clone(), self.deadline))
         };
-        Ok(Out::Relay { status: reply.status, headers, body })
+        Ok(Out::Relay { watch: None, status: reply.status, headers, body })
     }
 }
 

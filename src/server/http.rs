@@ -394,7 +394,8 @@ async fn settle<U: Upstream>(
 /// What the caller gets, with the record closed or to be closed at its end.
 async fn answered<U: Upstream>(mut entry: Box<Entry<U>>, out: Out) -> Response<OutBody<U>> {
     let answer = match out {
-        Out::Relay { status, headers, body } => {
+        Out::Relay { status, headers, body, watch } => {
+            entry.watch(watch);
             return relay(entry, status, headers, |entry| OutBody::Relay(body, entry));
         }
         Out::Sift { headers, stream } => {
