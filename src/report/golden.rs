@@ -10,6 +10,7 @@ use serde::Serializer;
 use serde::ser::SerializeMap as _;
 
 use crate::contract::gate::GateHealth;
+use crate::stage::judge::GateSeen;
 use crate::report::count;
 use crate::report::outcome;
 use crate::report::outcome::Ended;
@@ -173,7 +174,7 @@ pub struct Counted<'c> {
     /// Names of gates of no policy that fired; each once.
     pub own: &'c [Arc<str>],
     /// What each of the policy's gates came to; empty where they did not run.
-    pub health: &'c [GateHealth],
+    pub gates: &'c [GateSeen],
 }
 
 impl Tally {
@@ -196,8 +197,8 @@ impl Tally {
                 None => _ = self.own.insert(Arc::clone(name), 1),
             }
         }
-        for (gate, health) in self.gates.iter_mut().zip(counted.health) {
-            match health {
+        for (gate, seen) in self.gates.iter_mut().zip(counted.gates) {
+            match seen.health {
                 GateHealth::Passed => gate.ran += 1,
                 GateHealth::Fired => {
                     gate.ran += 1;
