@@ -20,7 +20,6 @@ use http_body::Body;
 use http_body::Frame;
 use portcullis::config;
 use portcullis::exchange::Gateway;
-use portcullis::policy::Policies;
 use portcullis::server::Server;
 use portcullis::server::listen::Listeners;
 use portcullis::stage::send::Call;
@@ -91,7 +90,7 @@ fn with_gateway(asking: impl FnOnce(SocketAddr) + Send + 'static) -> String {
         let gateway = Gateway::new(
             configuration.settings,
             configuration.catalog,
-            Policies::default(),
+            configuration.policies,
             Faulty(Scripted::default()),
         );
         let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held)).unwrap();

@@ -24,7 +24,6 @@ use super::runtime;
 use crate::api::backend::openai_stream::Collector;
 use crate::config;
 use crate::exchange::Gateway;
-use crate::policy::Policies;
 use crate::report::text::Paint;
 use crate::server::Server;
 use crate::server::listen::Listeners;
@@ -124,7 +123,7 @@ fn server(said: Arc<Mutex<Bytes>>) -> anyhow::Result<Arc<Server<Tap>>> {
     let gateway = Gateway::new(
         configuration.settings,
         configuration.catalog,
-        Policies::default(),
+        configuration.policies,
         Tap { model: Scripted::default(), said },
     );
     let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held))?;

@@ -11,6 +11,8 @@ use super::configuration;
 use crate::config::policy;
 use crate::config::policy::bundle::Files;
 use crate::exchange::recorded::Judge;
+use crate::nearest::did_you_mean;
+use crate::policy::Policy;
 use crate::settings::SchemaLimits;
 
 /// The judge for the policy of this name, or in this folder. What can only be a path is not looked up in the
@@ -27,9 +29,12 @@ pub(super) fn judge(named: &str, config: &ConfigArgs) -> Result<Judge, Failure> 
     if path.is_dir() {
         return in_folder(path);
     }
-    let known: Vec<String> = configuration.policies.iter().map(|policy| format!("`{}`", policy.name)).collect();
+    let names = || configuration.policies.iter().map(|policy| &*policy.name);
+    let known: Vec<String> = names().map(|name| format!("`{name}`")).collect();
     let known = if known.is_empty() { "no policy".to_owned() } else { known.join(", ") };
-    Err(Failure::Input(anyhow!("no policy is called `{named}`, and there is no such folder; {source} has {known}")))
+    let meant = did_you_mean(named, names());
+    let message = format!("no policy is called `{named}`, and there is no such folder; {source} has {known}{meant}");
+    Err(Failure::Input(anyhow!(message)))
 }
 
 fn in_folder(path: &Path) -> Result<Judge, Failure> {
@@ -42,6 +47,6 @@ fn in_folder(path: &Path) -> Result<Judge, Failure> {
     of(Arc::new(loaded.policy), limits)
 }
 
-fn of(policy: Arc<crate::policy::Policy>, limits: SchemaLimits) -> Result<Judge, Failure> {
+fn of(policy: Arc<Policy>, limits: SchemaLimits) -> Result<Judge, Failure> {
     Judge::by_policy(policy, limits).map_err(|error| Failure::Input(error.into()))
 }

@@ -123,7 +123,9 @@ fn faults_of(format: &Format, text: &str, root: &Node, error: &ValidationError<'
             vec![Fault { found: None, ..one(format!("{subject} must not be empty")) }]
         }
         ValidationErrorKind::MaxItems { limit } => vec![one(format!("{subject} must have at most {limit} items"))],
-        ValidationErrorKind::MaxLength { limit } => vec![one(format!("{subject} must have at most {limit} characters"))],
+        ValidationErrorKind::MaxLength { limit } => {
+            vec![one(format!("{subject} must have at most {limit} characters"))]
+        }
         ValidationErrorKind::AnyOf { .. } if !options(format, part).is_empty() => {
             vec![one(format!("{subject} must be {}", options(format, part).join(" or ")))]
         }
@@ -131,7 +133,15 @@ fn faults_of(format: &Format, text: &str, root: &Node, error: &ValidationError<'
     }
 }
 
-fn unknown(format: &Format, root: &Node, node: &Node, path: &[String], key: &str, known: &[&str], cut_off: bool) -> Fault {
+fn unknown(
+    format: &Format,
+    root: &Node,
+    node: &Node,
+    path: &[String],
+    key: &str,
+    known: &[&str],
+    cut_off: bool,
+) -> Fault {
     let entry = node.entry(key);
     let place = name_in(format, root, path);
     let near = did_you_mean(key, known.iter().copied());

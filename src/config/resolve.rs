@@ -239,7 +239,10 @@ fn policies(
                 return Vec::new();
             }
             Err(error) => {
-                notes.error(&path, format!("the folder {} of `policies` cannot be opened: {error}", notes.quoted(&path)));
+                notes.error(
+                    &path,
+                    format!("the folder {} of `policies` cannot be opened: {error}", notes.quoted(&path)),
+                );
                 return Vec::new();
             }
         },

@@ -10,7 +10,7 @@ use serde::Serializer;
 use serde::ser::SerializeMap as _;
 
 use crate::contract::gate::GateHealth;
-use crate::stage::judge::GateSeen;
+use crate::contract::gate::GateSeen;
 use crate::report::count;
 use crate::report::outcome;
 use crate::report::outcome::Ended;
@@ -456,30 +456,29 @@ pub(super) mod testing {
         let gates =
             vec![gate("grounded", "provenance"), gate("adds-up", "math"), gate(hostile, "rule"), gate("late", "text")];
         let mut tally = Tally { gates, ..Tally::default() };
-        use GateHealth::*;
-        let counted = |outcome: Ended, class, as_expected, health| Counted {
-            outcome,
-            class,
-            as_expected,
-            cause: None,
-            own: &[],
-            health,
+        let add = |tally: &mut Tally, outcome, class, cause, own: &[Arc<str>], health: &str| {
+            let seen = health.chars().zip(&tally.gates.clone()).map(|(c, gate)| GateSeen {
+                policy: hostile.into(),
+                gate: Arc::clone(&gate.name),
+                health: match c {
+                    'p' => GateHealth::Passed,
+                    'f' => GateHealth::Fired,
+                    'n' => GateHealth::NotChecked,
+                    _ => GateHealth::Idle,
+                },
+            });
+            let gates: Vec<GateSeen> = seen.collect();
+            tally.add(Counted { outcome, class, as_expected: cause.is_none(), cause, own, gates: &gates });
         };
         for _ in 0..30 {
-            tally.add(counted(Ended::Accepted, "accepted", true, &[Passed, Fired, Passed, Idle]));
+            add(&mut tally, Ended::Accepted, "accepted", None, &[], "pfpi");
         }
         for _ in 0..7 {
-            tally.add(counted(Ended::Rejected, "contract_rejected", true, &[Passed, Fired, NotChecked, Idle]));
+            add(&mut tally, Ended::Rejected, "contract_rejected", None, &[], "pfni");
         }
-        tally.add(Counted { own: &["schema".into()], ..counted(Ended::Rejected, "schema_violation", true, &[]) });
-        tally.add(Counted {
-            cause: Some(Cause::Document),
-            ..counted(Ended::Clarified, "clarified", false, &[Fired, Passed, Passed, Idle])
-        });
-        tally.add(Counted {
-            cause: Some(Cause::Model),
-            ..counted(Ended::Rejected, "contract_rejected", false, &[Passed, Passed, Fired, Idle])
-        });
+        add(&mut tally, Ended::Rejected, "schema_violation", None, &["schema".into()], "");
+        add(&mut tally, Ended::Clarified, "clarified", Some(Cause::Document), &[], "fppi");
+        add(&mut tally, Ended::Rejected, "contract_rejected", Some(Cause::Model), &[], "ppfi");
         let one = |line, cause| Unexpected {
             line,
             name: hostile.to_owned(),

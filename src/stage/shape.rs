@@ -283,7 +283,7 @@ mod tests {
             concurrency: 1,
             capabilities: Capabilities { system_role, ..Capabilities::of(kind) },
         });
-        let target = Target { backend, model: model.map(str::to_owned) };
+        let target = Target { backend, model: model.map(str::to_owned), price: None };
         let compile = |text| Arc::new(CompiledSchema::compile(text, SchemaLimits::default()).unwrap());
         let content = request.schema().map(compile);
         let contract = plan::contract(&request, plan::Schemas { content, tools: Vec::new() }, &[]).unwrap();

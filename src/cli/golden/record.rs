@@ -18,12 +18,13 @@ use crate::json::JsonFaultKind;
 use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
 use crate::json::fault::shown;
+use crate::nearest::did_you_mean;
 use crate::report::golden::Cause;
 use crate::report::golden::Expected;
 use crate::report::outcome::Ended;
 
 /// The members that a record can have.
-const MEMBERS: &str = "`name`, `source` or `request`, `output`, `finish_reason`, `usage`, `expect`, `gate` and `cause`";
+const MEMBERS: [&str; 9] = ["name", "source", "request", "output", "finish_reason", "usage", "expect", "gate", "cause"];
 
 /// A record as it is written.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub(super) struct Line<'l> {
 pub(super) enum LineError {
     #[error("column {column}: {fault}")]
     Json { column: usize, fault: JsonFault },
-    #[error("column {column}: `{name}` is no member of a record; these are: {MEMBERS}")]
+    #[error("column {column}: `{name}` is no member of a record{}", did_you_mean(name, MEMBERS))]
     Unknown { column: usize, name: String },
     #[error("`{0}` is missing")]
     Missing(&'static str),

@@ -10,6 +10,8 @@ use anyhow::Context as _;
 use super::record;
 use super::record::Line;
 use crate::cli::progress::Progress;
+use crate::contract::gate::GateHealth;
+use crate::contract::verdict::Violations;
 use crate::exchange::recorded::Heard;
 use crate::exchange::recorded::Judge;
 use crate::json::fault::shown;
@@ -23,8 +25,6 @@ use crate::report::junit::Suite;
 use crate::report::outcome;
 use crate::report::outcome::Ended;
 use crate::report::outcome::Judged;
-use crate::contract::gate::GateHealth;
-use crate::contract::verdict::Violations;
 use crate::stage::judge::Verdict;
 
 /// Bytes that one thread judges at a time; a line is never cut.
@@ -115,7 +115,9 @@ impl Run<'_> {
         std::thread::scope(|scope| {
             let all: Vec<_> = blocks.iter().map(|block| scope.spawn(|| self.judged(block))).collect();
             let joined = |thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<Part>>| {
-                thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("{}: a thread that judged ended in a fault", self.file)))
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("{}: a thread that judged ended in a fault", self.file)))
             };
             all.into_iter().map(joined).collect()
         })
@@ -181,7 +183,12 @@ impl Run<'_> {
             return Ok(());
         }
         let names: Vec<String> = gates.iter().map(|entry| format!("`{}`", entry.name)).collect();
-        anyhow::bail!("`gate` is `{}`; the policy has {}, and `{}` fire without one", shown(gate), names.join(", "), IMPLIED.join("`, `"))
+        anyhow::bail!(
+            "`gate` is `{}`; the policy has {}, and `{}` fire without one",
+            shown(gate),
+            names.join(", "),
+            IMPLIED.join("`, `")
+        )
     }
 }
 

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::config::check;
 use crate::config::check::Checked;
-use crate::nearest::did_you_mean;
 use crate::config::policy::bundle::CONTROLS;
 use crate::config::policy::bundle::FileError;
 use crate::config::policy::bundle::Files;
@@ -30,6 +29,7 @@ use crate::json::JsonFault;
 use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
 use crate::json::tree;
+use crate::nearest::did_you_mean;
 use crate::policy::Policy;
 use crate::wire::fault::Code;
 
@@ -196,11 +196,24 @@ fn resolve(file: ControlFile, line: usize, policy: Option<&Policy>, notes: &mut 
         let found = Code::ALL.iter().find(|code| code.as_str() == text).copied();
         if found.is_none() {
             let near = did_you_mean(&text, Code::ALL.iter().map(|code| code.as_str()));
-            notes.error(&["code"], format!("`code` is no code of the gateway's; found {}{near}", notes.quoted(&["code"])));
+            notes.error(
+                &["code"],
+                format!("`code` is no code of the gateway's; found {}{near}", notes.quoted(&["code"])),
+            );
         }
         found
     });
-    Some(Control { name: name?, line, given, output: output?, usage: usage.map(Value::Object), finish_reason, expect: expect?, gate, code })
+    Some(Control {
+        name: name?,
+        line,
+        given,
+        output: output?,
+        usage: usage.map(Value::Object),
+        finish_reason,
+        expect: expect?,
+        gate,
+        code,
+    })
 }
 
 /// Says so where the gate that must fire is none, or cannot do what is expected.

@@ -340,8 +340,7 @@ pub(super) struct GateCommon {
 /// How a gate may be called: it stands in error bodies, headers and metrics.
 pub(in crate::config) const GATE_NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$";
 /// The same in words.
-pub(in crate::config) const GATE_NAME_HELP: &str =
-    "1 to 64 letters, digits, `-`, `_` or `.`, a letter or digit first";
+pub(in crate::config) const GATE_NAME_HELP: &str = "1 to 64 letters, digits, `-`, `_` or `.`, a letter or digit first";
 
 /// The members of a gate that hold settings of a kind, by their schemas.
 ///

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::nearest::did_you_mean;
 use crate::config::policy::file::GateFile;
 use crate::config::policy::file::RetryFile;
 use crate::config::policy::file::beside;
@@ -18,6 +17,7 @@ use crate::contract::gate::Kind;
 use crate::contract::gate::Presence;
 use crate::contract::verdict::Action;
 use crate::json::query::Query;
+use crate::nearest::did_you_mean;
 use crate::policy::Retry;
 
 /// What a retry may name that is no gate of the policy: both concern the container, not what the model says in it.
@@ -67,7 +67,10 @@ fn gate(
         let message = format!("two gates are called `{name}`; the other one is at {other}");
         notes.error(&join(&at, &["name"]), message);
     } else if OF_THE_CONTAINER.contains(&name.as_str()) {
-        notes.error(&join(&at, &["name"]), format!("`{name}` is the name of what is checked before any gate; choose another"));
+        notes.error(
+            &join(&at, &["name"]),
+            format!("`{name}` is the name of what is checked before any gate; choose another"),
+        );
     }
     above.by_name.entry(name.clone()).or_insert((above.names.len(), action));
     above.names.push(name.clone());
@@ -131,7 +134,8 @@ fn kind(
     };
     // Several kinds are one fault, however many members they have.
     if let Some(other) = found.next() {
-        let message = format!("gate `{name}` has two kinds, `{}` and `{}`; make two gates of it", kind.name, other.name);
+        let message =
+            format!("gate `{name}` has two kinds, `{}` and `{}`; make two gates of it", kind.name, other.name);
         notes.error_at_name(&join(at, &[other.name]), message);
         return None;
     }
@@ -189,12 +193,7 @@ fn join<'s>(path: &[&'s str], more: &[&'s str]) -> Vec<&'s str> {
 }
 
 /// Resolves `retry`. Asking again may only be for what a model cannot please by changing its answer until it passes.
-pub(super) fn retry(
-    file: RetryFile,
-    gates: &[Option<GateEntry>],
-    names: &[String],
-    notes: &mut Notes<'_>,
-) -> Retry {
+pub(super) fn retry(file: RetryFile, gates: &[Option<GateEntry>], names: &[String], notes: &mut Notes<'_>) -> Retry {
     let mut on: Vec<Arc<str>> = Vec::new();
     for (index, name) in file.on.unwrap_or_default().iter().enumerate() {
         let index = index.to_string();
@@ -229,7 +228,9 @@ fn untied(gate: &GateEntry, gates: &[Option<GateEntry>]) -> Option<String> {
     let why = "asked again, a model could make up values until it passes";
     let paths = gate.gate.paths();
     if paths.is_empty() {
-        return Some(format!("`retry.on` names `{name}`, whose paths are not known, so that none is tied to the source; {why}"));
+        return Some(format!(
+            "`retry.on` names `{name}`, whose paths are not known, so that none is tied to the source; {why}"
+        ));
     }
     let tied = |path: &Query| {
         let enforcing = gates.iter().flatten().filter(|other| other.gate.is_tied_to_source());

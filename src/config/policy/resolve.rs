@@ -26,12 +26,13 @@ use crate::config::policy::schema;
 use crate::config::policy::schema::FROM_REQUEST;
 use crate::config::resolve::Notes;
 use crate::contract::PolicyContract;
+use crate::contract::assign::Assign;
+use crate::contract::assign::Assigned;
+use crate::contract::assign::AssignedValue;
 use crate::contract::scene::Evidence;
 use crate::digest::Digest;
 use crate::extraction;
 use crate::json::query::Query;
-use crate::policy::Assigned;
-use crate::policy::AssignedValue;
 use crate::policy::Glob;
 use crate::policy::Limit;
 use crate::policy::Match;
@@ -43,12 +44,7 @@ use crate::policy::StructuredOutput;
 use crate::settings::SchemaLimits;
 
 /// Resolves a policy. Worth something only where no problem was added.
-pub(super) fn resolve(
-    file: PolicyFile,
-    files: &Files,
-    limits: SchemaLimits,
-    notes: &mut Notes<'_>,
-) -> Option<Policy> {
+pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, notes: &mut Notes<'_>) -> Option<Policy> {
     let (Some(1) | None) = file.version else { return None };
     let matches = matches(file.r#match, notes);
     let assigned_names: Vec<String> =
@@ -95,7 +91,7 @@ pub(super) fn resolve(
         },
         source: source(file.source.unwrap_or_default(), notes),
         envelope: envelope.map(Arc::from),
-        assign,
+        assign: (!assign.is_empty()).then(|| Arc::new(Assign { policy: files.name().into(), fields: assign })),
         respond: Respond::default(),
         retry,
         limits: self::limits(file.limits.unwrap_or_default()),
@@ -162,7 +158,8 @@ fn source(file: SourceFile, notes: &mut Notes<'_>) -> SourceSpec {
         let plain = tag.chars().all(|c| c.is_alphanumeric() || "-_.:".contains(c));
         if !plain {
             let path = ["source", "tag"];
-            let message = format!("`source.tag` is the name of a tag without its brackets; found {}", notes.quoted(&path));
+            let message =
+                format!("`source.tag` is the name of a tag without its brackets; found {}", notes.quoted(&path));
             notes.error(&path, message);
         }
     }
@@ -206,9 +203,9 @@ fn evidence(file: EvidenceFile, notes: &mut Notes<'_>) -> Option<Evidence> {
         let path = ["evidence", member];
         let text = written?;
         let dotted = || format!("${}", text.split('.').map(|name| format!("['{name}']")).collect::<String>());
-        let plain = text.split('.').all(|name| {
-            !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
-        });
+        let plain = text
+            .split('.')
+            .all(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-'));
         let query = if plain { gates::query(&path, &dotted(), notes) } else { gates::query(&path, &text, notes) }?;
         if !query.is_singular() {
             notes.error(&path, format!("`evidence.{member}` must lead to one value; found {}", notes.quoted(&path)));
@@ -227,13 +224,15 @@ fn assign(fields: Vec<(String, AssignFile)>, notes: &mut Notes<'_>) -> Vec<Assig
         let AssignFile { uuid, now, constant, slugify, lookup } = file;
         let written = [uuid.is_some(), now.is_some(), constant.is_some(), slugify.is_some(), lookup.is_some()];
         if written.iter().filter(|is_there| **is_there).count() > 1 {
-            let message = format!("`assign.{name}` has more than one value; it takes exactly one of `uuid`, `now`, `const`, `slugify`, `lookup`");
+            let message = format!(
+                "`assign.{name}` has more than one value; it takes exactly one of `uuid`, `now`, `const`, `slugify`, `lookup`"
+            );
             notes.error(&path, message);
             continue;
         }
         let value = match (uuid, now, constant, slugify, lookup) {
-            (Some(UuidFile::V4), ..) => Some(AssignedValue::Uuid(4)),
-            (Some(UuidFile::V7), ..) => Some(AssignedValue::Uuid(7)),
+            (Some(UuidFile::V4), ..) => Some(AssignedValue::UuidV4),
+            (Some(UuidFile::V7), ..) => Some(AssignedValue::UuidV7),
             (_, Some(NowFile::Rfc3339), ..) => Some(AssignedValue::NowRfc3339),
             (_, _, Some(value), ..) => Some(AssignedValue::Const(value)),
             (_, _, _, Some(text), _) => {
@@ -266,23 +265,32 @@ fn not_used_otherwise(
 ) {
     for name in names {
         if envelope == Some(name) {
-            notes.error(&["envelope", "wrap_array"], format!("`{name}` is set by `assign` and by `envelope`; one must go"));
+            notes.error(
+                &["envelope", "wrap_array"],
+                format!("`{name}` is set by `assign` and by `envelope`; one must go"),
+            );
         }
         let Ok(own) = Query::read(&format!("$[{}]", Value::String(name.clone()))) else { continue };
         for (index, gate) in gates.iter().enumerate() {
             let Some(gate) = gate else { continue };
             if let Some(path) = gate.gate.paths().into_iter().find(|path| own.covers(path)) {
-                let message = format!("gate `{}` looks at `{path}`, which `assign` sets only after every gate has run", gate.name);
+                let message = format!(
+                    "gate `{}` looks at `{path}`, which `assign` sets only after every gate has run",
+                    gate.name
+                );
                 notes.error(&["gates", &index.to_string()], message);
             }
         }
         for field in assign {
             let read = match &field.value {
                 AssignedValue::Slugify(path) | AssignedValue::Lookup { by: path, .. } => path,
-                AssignedValue::Uuid(_) | AssignedValue::NowRfc3339 | AssignedValue::Const(_) => continue,
+                AssignedValue::UuidV4 | AssignedValue::UuidV7 | AssignedValue::NowRfc3339 | AssignedValue::Const(_) => {
+                    continue;
+                }
             };
             if own.covers(read) {
-                let message = format!("`assign.{}` reads `{read}`, which is not the model's but set by code itself", field.name);
+                let message =
+                    format!("`assign.{}` reads `{read}`, which is not the model's but set by code itself", field.name);
                 notes.error(&["assign", &field.name], message);
             }
         }

@@ -49,7 +49,8 @@ pub(super) fn resolve(
         known = false;
         let all = complete.value().get("properties").and_then(Value::as_object);
         let near = crate::nearest::did_you_mean(name, all.into_iter().flat_map(|all| all.keys()).map(String::as_str));
-        let message = format!("`assign` sets `{name}`, which the top of the schema does not have in its `properties`{near}");
+        let message =
+            format!("`assign` sets `{name}`, which the top of the schema does not have in its `properties`{near}");
         notes.error_at_name(&["assign", name], message);
     }
     if assigned.is_empty() || !known {
@@ -81,7 +82,9 @@ pub(super) fn without(text: &Bytes, names: &[String]) -> Option<Bytes> {
             match (&*member.key, cursor.begins()) {
                 ("properties", Begins::Object) => {
                     let mut properties = Members::default();
-                    let end = cursor.object::<JsonFault>(|cursor, member| properties.take(cursor, is_gone(&member.key), member.key_at))?;
+                    let end = cursor.object::<JsonFault>(|cursor, member| {
+                        properties.take(cursor, is_gone(&member.key), member.key_at)
+                    })?;
                     splice.remove_members(&properties.ranges, |index| properties.is_gone(index));
                     whole.push(member.key_at..end.end, false);
                 }
