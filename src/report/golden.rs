@@ -456,8 +456,8 @@ pub(super) mod testing {
         let gates =
             vec![gate("grounded", "provenance"), gate("adds-up", "math"), gate(hostile, "rule"), gate("late", "text")];
         let mut tally = Tally { gates, ..Tally::default() };
-        let add = |tally: &mut Tally, outcome, class, cause, own: &[Arc<str>], health: &str| {
-            let seen = health.chars().zip(&tally.gates.clone()).map(|(c, gate)| GateSeen {
+        let add = |tally: &mut Tally, outcome, class, cause: Option<Cause>, own: &[Arc<str>], health: &str| {
+            let seen = health.chars().zip(&tally.gates).map(|(c, gate)| GateSeen {
                 policy: hostile.into(),
                 gate: Arc::clone(&gate.name),
                 health: match c {
