@@ -13,6 +13,7 @@ use crate::contract::PolicyContract;
 use crate::contract::Subject;
 use crate::contract::assign::Assign;
 use crate::contract::schema::CompiledSchema;
+use crate::contract::template::ResponseObject;
 use crate::digest::Digest;
 use crate::extraction;
 use crate::json::decimal::Decimal;
@@ -256,7 +257,7 @@ pub enum Response {
     /// An error.
     Error,
     /// An object that satisfies the schema, from a template.
-    Object(Box<Value>),
+    Object(Box<ResponseObject>),
 }
 
 impl Default for Respond {

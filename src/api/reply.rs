@@ -153,10 +153,14 @@ impl Finish {
 /// Tokens, as far as the backend reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the prompt.
+    /// Of the prompt, cached ones included.
     pub input_tokens: Option<u64>,
     /// Of the answer, reasoning included.
     pub output_tokens: Option<u64>,
+    /// Of reasoning.
+    pub reasoning_tokens: Option<u64>,
+    /// Of the prompt, as far as they came from the backend's cache.
+    pub cached_tokens: Option<u64>,
 }
 
 impl Usage {
@@ -166,13 +170,21 @@ impl Usage {
         Self {
             input_tokens: sum(self.input_tokens, more.input_tokens),
             output_tokens: sum(self.output_tokens, more.output_tokens),
+            reasoning_tokens: sum(self.reasoning_tokens, more.reasoning_tokens),
+            cached_tokens: sum(self.cached_tokens, more.cached_tokens),
         }
     }
 
     /// It as a JSON object.
     pub fn json(self) -> String {
         let number = |tokens: Option<u64>| tokens.map_or("null".to_owned(), |tokens| tokens.to_string());
-        format!(r#"{{"input_tokens":{},"output_tokens":{}}}"#, number(self.input_tokens), number(self.output_tokens))
+        format!(
+            r#"{{"input_tokens":{},"output_tokens":{},"reasoning_tokens":{},"cached_tokens":{}}}"#,
+            number(self.input_tokens),
+            number(self.output_tokens),
+            number(self.reasoning_tokens),
+            number(self.cached_tokens)
+        )
     }
 }
 

@@ -154,6 +154,11 @@ impl Table {
 }
 
 impl Data {
+    /// All tables in one object, by name.
+    pub fn json(&self) -> Value {
+        Value::Object(self.0.iter().map(|(name, table)| (name.to_string(), table.value().clone())).collect())
+    }
+
     /// The table of this name.
     pub fn table(&self, name: &str) -> Result<&Table, String> {
         self.0.get(name).ok_or_else(|| {

@@ -92,6 +92,15 @@ struct Spotted {
 }
 
 impl Facts {
+    /// The terms of each fact, each once, in the order in which they were found.
+    pub fn json(&self) -> Value {
+        let terms = |facts: &Vec<Fact>| {
+            let mut seen = std::collections::HashSet::new();
+            facts.iter().filter(|fact| seen.insert(&fact.term)).map(|fact| Value::from(&*fact.term)).collect()
+        };
+        Value::Object(self.0.iter().map(|(name, facts)| (name.to_string(), terms(facts))).collect())
+    }
+
     /// What the rules find on these pages. O(length of the pages) for each rule.
     pub fn read<'t>(rules: &[FactRule], pages: impl IntoIterator<Item = &'t str>) -> Self {
         let mut found: Vec<Vec<Fact>> = rules.iter().map(|_| Vec::new()).collect();

@@ -18,18 +18,26 @@ pub mod rule;
 pub mod scene;
 pub mod schema;
 pub mod source;
+pub mod template;
 pub mod token;
 pub mod verdict;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use crate::contract::assign::Assign;
 use crate::contract::data::Data;
 use crate::contract::fact::FactRule;
+use crate::contract::fold::Folds;
 use crate::contract::gate::GateEntry;
 use crate::contract::ground::LazyGround;
+use crate::contract::rule::RuleValue;
 use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
+use crate::contract::source::Needs;
+use crate::contract::source::Region;
+use crate::contract::template::TemplateValue;
 use crate::extraction::Admits;
 use crate::extraction::Mode;
 
@@ -46,6 +54,12 @@ pub struct PolicyContract {
     pub facts: Vec<FactRule>,
     /// Tables to look things up in.
     pub data: Data,
+    /// The folds of gates that name none of their own.
+    pub folds: Folds,
+    /// Parts of the source, by name.
+    pub regions: BTreeMap<Arc<str>, Region>,
+    /// What is worked out of the above when it is first asked for.
+    pub derived: Derived,
 }
 
 impl PolicyContract {
@@ -54,10 +68,37 @@ impl PolicyContract {
         self.gates.iter().any(|entry| entry.gate.is_tied_to_source())
     }
 
-    /// Whether anything in it looks at the source or at the messages.
+    /// Whether anything in it may look at the source or at the messages.
     pub fn reads_source(&self) -> bool {
-        true
+        !self.gates.is_empty()
     }
+
+    /// The tables as rules see them.
+    pub fn data_of_rules(&self) -> &RuleValue<'static> {
+        self.derived.data_of_rules.get_or_init(|| RuleValue::from_json(&self.data.json()))
+    }
+
+    /// The tables as templates see them.
+    pub fn data_of_templates(&self) -> &TemplateValue {
+        self.derived.data_of_templates.get_or_init(|| TemplateValue::from_json(&self.data.json()))
+    }
+
+    /// What the gates ask of a source: nothing else has to be prepared. Worked out once.
+    pub fn needs(&self) -> &Needs {
+        self.derived.needs.get_or_init(|| {
+            let mut needs = Needs::default();
+            self.gates.iter().for_each(|entry| entry.gate.prepare(&mut needs));
+            needs
+        })
+    }
+}
+
+/// What is worked out once of a policy's contract.
+#[derive(Debug, Default)]
+pub struct Derived {
+    needs: OnceLock<Needs>,
+    data_of_rules: OnceLock<RuleValue<'static>>,
+    data_of_templates: OnceLock<TemplateValue>,
 }
 
 /// What one exchange's answer must satisfy.

@@ -140,6 +140,13 @@ impl<'v> Bindings<'v> {
         Self::default()
     }
 
+    /// The same with no more than `steps` steps left.
+    #[must_use]
+    pub fn with_steps(self, steps: u64) -> Self {
+        self.steps.set(steps.min(self.steps.get()));
+        self
+    }
+
     /// Binds a variable.
     pub fn set(&mut self, variable: Variable, value: RuleValue<'v>) {
         if let Some(slot) = self.values.get_mut(variable as usize) {

@@ -24,6 +24,7 @@ use crate::api::reply::ReplyError;
 use crate::api::reply::Usage;
 use crate::catalog::Backend;
 use crate::catalog::Credentials;
+use crate::catalog::Target;
 use crate::contract::assign::Minter;
 use crate::contract::ground::LazyGround;
 use crate::contract::scene;
@@ -317,7 +318,7 @@ impl<U: Upstream> Attempts<'_, U> {
         if self.delivery == Delivery::Relay {
             record.outcome = Outcome::Unchecked;
             record.answered();
-            let watch = self.watched(backend, &reply.headers);
+            let watch = self.watched(target, &reply.headers);
             let headers = headers::inbound(&reply.headers, backend, reading);
             let body = self.in_time(backend, reply.body);
             return Ok(Ended::Out(Out::Relay { status: reply.status, headers, body, watch }));
@@ -355,12 +356,12 @@ impl<U: Upstream> Attempts<'_, U> {
     }
 
     /// A copy of an answer that goes on as it comes, where policies watch it.
-    fn watched(&self, backend: &Backend, headers: &HeaderMap) -> Option<Box<Watch>> {
+    fn watched(&self, target: &TargetPlan, headers: &HeaderMap) -> Option<Box<Watch>> {
         let contract = self.plan.watch.clone()?;
         let share = self.gateway.held.take(0).ok()?;
-        let tags = backend.capabilities.reasoning_tags.clone();
+        let tags = target.target.backend.capabilities.reasoning_tags.clone();
         let events = headers::is_event_stream(headers);
-        Some(Box::new(Watch::new(contract, tags, self.known(None, 0), events, share)))
+        Some(Box::new(Watch::new(contract, tags, self.known(&target.target, None, 0), events, share)))
     }
 
     /// A body that goes out as it comes, and must end by the exchange's deadline.
@@ -373,7 +374,7 @@ impl<U: Upstream> Attempts<'_, U> {
         let held = self.gateway.held.take(0).map_err(|_| overloaded())?;
         let sift = Sift::new(self.request.include_usage);
         let backend = Arc::clone(&target.target.backend);
-        let judging = (self.plan.contract.clone(), self.known(None, 0));
+        let judging = (self.plan.contract.clone(), self.known(&target.target, None, 0));
         let listen = &self.gateway.settings.listen;
         let body = self.in_time(&backend, body);
         Ok(Box::new(Sifted::new(body, sift, judging, backend, held, listen.limits.response, listen.keepalive_after)))
@@ -439,14 +440,23 @@ impl<U: Upstream> Attempts<'_, U> {
     }
 
     /// What is known of the exchange when the answer is judged. `added` are the bytes that shaping has put into the prompt.
-    fn known(&self, usage: Option<Usage>, added: usize) -> Known {
+    fn known(&self, target: &Target, usage: Option<Usage>, added: usize) -> Known {
         let prompt = self.request.texts().map(|spot| spot.close - spot.open).sum::<usize>() + added;
+        let price = target.price.as_ref().zip(usage);
         let call = scene::Call {
             usage,
-            cost_usd: None,
+            cost_usd: price.and_then(|(price, usage)| {
+                price.cost(usage.input_tokens?, usage.cached_tokens.unwrap_or(0), usage.output_tokens?)
+            }),
             latency: Some(self.incoming.arrived.elapsed()),
             prompt_bytes: u64::try_from(prompt).ok(),
             context: None,
+            request: scene::Asker {
+                model: Some(self.request.model.clone()),
+                team: None, // who calls has no team before there are keys
+                user: self.request.user.clone(),
+                time: Some(self.incoming.time.to_string()),
+            },
         };
         Known { call, minter: Minter { now: jiff::Timestamp::now(), seed: uuid::Uuid::new_v4().into_bytes() } }
     }
@@ -471,7 +481,7 @@ impl<U: Upstream> Attempts<'_, U> {
         }
         let tags = &target.target.backend.capabilities.reasoning_tags;
         let size: usize = reply.choices.iter().map(Choice::bytes).sum();
-        let known = self.known(reply.usage, added);
+        let known = self.known(&target.target, reply.usage, added);
         let (judgement, watched, came) = if size > INLINE_BYTES {
             let (contract, watch, tags) = (self.plan.contract.clone(), self.plan.watch.clone(), tags.clone());
             let judging = tokio::task::spawn_blocking(move || {

@@ -109,6 +109,8 @@ pub struct Incoming {
     pub held: Share,
     /// When the head had arrived.
     pub arrived: Instant,
+    /// The same by the calendar.
+    pub time: jiff::Timestamp,
 }
 
 /// How an exchange came out.

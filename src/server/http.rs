@@ -273,7 +273,8 @@ async fn chat<U: Upstream>(
         Err(unread) => return untaken(entry, unread).await,
     };
     let arrived = entry.started();
-    let incoming = Incoming { caller, headers: head.headers, body, held, arrived };
+    let time = jiff::Timestamp::try_from(entry.record.arrived).unwrap_or_default();
+    let incoming = Incoming { caller, headers: head.headers, body, held, arrived, time };
     let prepared = match exchange::prepare(&server.gateway, incoming, &mut entry.record).await {
         Ok(prepared) => prepared,
         Err(fault) => return deny(entry, &fault).await,

@@ -390,7 +390,7 @@ mod tests {
             reason: "schema",
             violations: Violations::of([violation("a"), violation("b")]).unwrap(),
             rung: None,
-            questions: Vec::new(),
+            reasons: Vec::new(),
             answer: String::new(),
         };
         let fault = Fault::rejected(&rejection);

@@ -129,8 +129,8 @@ pub struct Rejection {
     pub violations: Violations,
     /// How the answer was found, where it was.
     pub rung: Option<Rung>,
-    /// What gates would have asked, had nothing been rejected.
-    pub questions: Vec<String>,
+    /// What the gates that reject say of it.
+    pub reasons: Vec<String>,
     /// The answer of the first choice that gates reject, as it was judged: for templates. Empty where none got that far.
     pub answer: String,
 }
@@ -244,6 +244,7 @@ struct Gates {
     found: Option<Violations>,
     action: Option<Action>,
     questions: Vec<String>,
+    reasons: Vec<String>,
     truncated: bool,
 }
 
@@ -305,9 +306,9 @@ impl Judging<'_> {
         let stopped = |code, reason, violations: Violations| {
             let mut violations = violations;
             place.shift(&mut violations);
-            let (questions, answer) = (Vec::new(), judged.to_owned());
+            let (reasons, answer) = (Vec::new(), judged.to_owned());
             let rung = Some(found.rung);
-            Stopped::Rejected(Box::new(Rejection { code, stage: "judge", reason, violations, rung, questions, answer }))
+            Stopped::Rejected(Box::new(Rejection { code, stage: "judge", reason, violations, rung, reasons, answer }))
         };
         if let Some(violations) = assigned_is_there(content, judged) {
             return Err(stopped(Code::ContractRejected, "assigned_field_present", violations));
@@ -360,6 +361,7 @@ impl Judging<'_> {
             self.seen.gates.extend(seen);
             self.seen.not_checked.extend(judged.not_checked);
             gates.questions.extend(judged.questions);
+            gates.reasons.extend(judged.reasons);
             gates.action = gates.action.max(judged.action);
             gates.truncated |= judged.violations.iter().any(|violation| violation.kind == gate::CONTEXT_TRUNCATED);
             gates.add(Violations::listed(judged.violations, judged.total));
@@ -369,7 +371,7 @@ impl Judging<'_> {
 
     /// What follows from what the gates found.
     fn decided(&mut self, gates: Gates, place: &Offset, rung: Rung, judged: &str) -> Result<(), Stopped> {
-        let Gates { found, action, questions, truncated } = gates;
+        let Gates { found, action, questions, reasons, truncated } = gates;
         let Some(mut violations) = found else { return Ok(()) };
         place.shift(&mut violations);
         let (rung, answer) = (Some(rung), judged.to_owned());
@@ -390,7 +392,7 @@ impl Judging<'_> {
                     false => (Code::ContractRejected, "contract"),
                 };
                 let stage = "judge";
-                Err(Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung, questions, answer })))
+                Err(Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung, reasons, answer })))
             }
         }
     }
@@ -449,6 +451,7 @@ impl Judging<'_> {
                 }
                 gates.action = gates.action.max(more.action);
                 gates.questions.extend(more.questions);
+                gates.reasons.extend(more.reasons);
                 gates.truncated |= more.truncated;
                 gates.add(more.found.map(|violations| violations.inside(&call.name, &place.clone().key("arguments"))));
             }
@@ -495,8 +498,8 @@ impl Offset {
 }
 
 fn reject(code: Code, stage: &'static str, reason: &'static str, violations: Violations) -> Stopped {
-    let (questions, answer) = (Vec::new(), String::new());
-    Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung: None, questions, answer }))
+    let (reasons, answer) = (Vec::new(), String::new());
+    Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung: None, reasons, answer }))
 }
 
 fn truncated() -> Violation {

@@ -114,7 +114,7 @@ fn gate(
         }
     }
     let declared = notes.declared(&at).into();
-    Some(GateEntry { name: name.into(), kind: kind.name, declared, action, needs, gate })
+    Some(GateEntry { name: name.into(), kind: kind.name, declared, action, when: None, say: None, needs, gate })
 }
 
 /// The one kind of a gate, and its settings.
