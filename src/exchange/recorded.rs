@@ -188,7 +188,7 @@ impl Judge {
         }
         if let Some(source) = source {
             for scope in &mut contract.scopes {
-                let messages = scope.ground.get().pages.clone();
+                let messages = scope.ground.messages().to_vec();
                 *scope = grounded(scope, source.clone(), Some(messages));
             }
         }
@@ -275,7 +275,7 @@ impl Heard {
 
     /// The pages of the source.
     pub fn pages(&self) -> &[Arc<str>] {
-        self.contract.scopes.first().map(|scope| scope.ground.get().pages.as_slice()).unwrap_or_default()
+        self.contract.scopes.first().map(|scope| scope.ground.pages()).unwrap_or_default()
     }
 
     /// The policies that judged it.

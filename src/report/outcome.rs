@@ -90,7 +90,7 @@ pub struct Judged {
     pub violations: Vec<Violation>,
     /// Gates that were not checked, everywhere or somewhere.
     pub not_checked: Vec<Arc<str>>,
-    /// What the caller is asked.
+    /// What the caller is asked; of a rejected answer, what the gates' own words say of it.
     pub questions: Vec<String>,
     /// The object that would be delivered.
     pub answer: Option<Value>,
@@ -130,7 +130,7 @@ impl Judged {
             }
             Verdict::Reject(rejection) => {
                 judged.stage = rejection.stage;
-                judged.questions.clone_from(&rejection.questions);
+                judged.questions.clone_from(&rejection.reasons);
                 judged.stopped(heard, judge, &rejection.violations, rejection.rung);
             }
             Verdict::Refuse(Refused::Model) => (judged.stage, judged.note) = ("extract", "the model refused"),

@@ -49,8 +49,9 @@ pub fn verdict(judged: &Judged, given: Given<'_>, colour: bool) -> String {
     if !judged.questions.is_empty() || !judged.not_checked.is_empty() {
         out.push('\n');
     }
+    let words = if judged.outcome == Ended::Clarified { "question" } else { "says" };
     for question in &judged.questions {
-        let _ = writeln!(out, "{} question: {}", paint.dim("="), shown(question));
+        let _ = writeln!(out, "{} {words}: {}", paint.dim("="), shown(question));
     }
     if !judged.not_checked.is_empty() {
         let _ = writeln!(out, "{} not checked: {}", paint.dim("="), judged.not_checked.join(", "));

@@ -93,14 +93,14 @@ fn object(template: &ResponseObject, decision: &Decision<'_>, bound: &Bound, con
 
 /// What a template of the policy sees of a decision, but for facts and data.
 pub fn context(decision: &Decision<'_>, policy: &str) -> TemplateContext {
-    let own = decision.violations.iter().filter(|violation| violation.policy.as_deref() == Some(policy));
+    let own = || decision.violations.iter().filter(|violation| violation.policy.as_deref() == Some(policy));
     let mut gates: Vec<&str> = Vec::new();
-    for violation in own.clone() {
+    for violation in own() {
         if !gates.contains(&&*violation.gate) {
             gates.push(&violation.gate);
         }
     }
-    let violations: Vec<Value> = own
+    let violations: Vec<Value> = own()
         .map(|violation| {
             json!({
                 "gate": &*violation.gate, "kind": violation.kind, "path": violation.path.to_string(),
