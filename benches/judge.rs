@@ -95,6 +95,7 @@ async fn exchanged(gateway: &Gateway<Instantly>, body: Bytes) -> usize {
         held: gateway.held.take(body.len()).unwrap(),
         body,
         arrived: Instant::now(),
+        time: jiff::Timestamp::UNIX_EPOCH,
     };
     let prepared = exchange::prepare(gateway, incoming, &mut record).await.map_err(|fault| fault.message).unwrap();
     match exchange::carry(gateway, &prepared, &mut record).await {

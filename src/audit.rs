@@ -4,6 +4,8 @@
 //! One thread owns the file. Lines come to it through a bounded channel; each is written whole, and
 //! whoever waits for it is told.
 
+mod schema;
+
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -20,6 +22,8 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
+
+pub use crate::audit::schema::schema;
 
 use crate::record::Record;
 use crate::settings::Audit;

@@ -11,6 +11,7 @@ mod expand;
 mod file;
 mod load;
 mod model;
+mod policies;
 pub mod policy;
 mod problem;
 mod proxy;
@@ -52,19 +53,19 @@ pub struct Configuration {
     pub policies: Policies,
     /// What each of them is proved by, in the order of their names.
     pub proofs: Vec<Proof>,
-    /// Whether a policy must have a control that is accepted, and one for each of its gates.
-    pub controls_required: bool,
     /// What is allowed but probably not meant, each with its place; for the log at start. They hold no secret.
     pub warnings: Vec<String>,
 }
 
-/// The controls of a policy.
+/// A policy and its controls, each of which does what it should.
 #[derive(Debug)]
 pub struct Proof {
     /// The policy.
     pub policy: Arc<Policy>,
+    /// Its file, for messages.
+    pub policy_file: String,
     /// Its controls' file, for messages.
-    pub file: String,
+    pub controls_file: String,
     /// The controls, in the order of the file.
     pub controls: Vec<Control>,
 }

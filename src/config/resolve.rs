@@ -9,9 +9,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tracing_subscriber::EnvFilter;
 
-use crate::catalog::Catalog;
 use crate::config::Configuration;
-use crate::config::Proof;
 use crate::config::backend;
 use crate::config::check;
 use crate::config::check::Checked;
@@ -29,13 +27,8 @@ use crate::config::file::LogFormatFile;
 use crate::config::file::ReloadFile;
 use crate::config::file::TelemetryFile;
 use crate::config::model;
-use crate::config::policy;
-use crate::config::policy::Loaded;
-use crate::config::policy::bundle::CONTROLS;
-use crate::config::policy::bundle::Files;
-use crate::config::policy::bundle::POLICY;
-use crate::config::problem::ConfigError;
-use crate::config::problem::ConfigErrors;
+use crate::config::policies;
+use crate::config::policies::Bundles;
 use crate::config::problem::Problems;
 use crate::config::source::Shown;
 use crate::config::tls;
@@ -67,7 +60,7 @@ pub(super) struct Notes<'n> {
     checked: &'n Checked<'n>,
     shown: &'n Shown,
     problems: &'n mut Problems,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'n> Notes<'n> {
@@ -198,78 +191,14 @@ pub(super) fn resolve(
     };
     let backends = backend::resolve(file.backends.unwrap_or_default(), &auth, world, &mut notes);
     let catalog = model::resolve(file.models.unwrap_or_default(), &backends, &auth, &mut notes);
-    let mut loaded = policies(file.policies, world.folder, listen.limits.schema, &mut notes, bundles);
-    aliases_of(&loaded, &catalog, &mut notes, bundles);
-    loaded.sort_by(|one, other| one.policy.name.cmp(&other.policy.name));
-    let mut proofs = Vec::with_capacity(loaded.len());
-    for Loaded { policy, controls, controls_file, warnings } in loaded {
-        notes.warnings.extend(warnings);
-        proofs.push(Proof { policy: Arc::new(policy), file: controls_file, controls });
-    }
-    let policies = Policies::of(proofs.iter().map(|proof| Arc::clone(&proof.policy)));
     let controls_required = file.controls == Some(ControlsFile::Required);
+    let proofs =
+        policies::resolve(file.policies, world.folder, listen.limits.schema, controls_required, &mut notes, bundles);
+    policies::check_aliases(&proofs, &catalog, &mut notes, bundles);
+    let policies = Policies::of(proofs.iter().map(|proof| Arc::clone(&proof.policy)));
     let auth = Auth { mode: auth_mode(auth.mode?), allow_remote: auth.allow_remote.unwrap_or(false) };
     let settings = Settings { listen, admin, auth, audit, telemetry, drain };
-    Some(Configuration { settings, catalog, policies, proofs, controls_required, warnings: notes.warnings })
-}
-
-/// The bundles that are in the binary, and what was found wrong in any bundle.
-pub(super) struct Bundles<'b> {
-    /// Policies that are there whatever the file says.
-    pub(super) embedded: &'b [Files],
-    /// What is wrong in other files than the configuration.
-    pub(super) errors: Vec<ConfigErrors>,
-}
-
-/// Loads every policy. What is wrong with one is reported beside the errors of the configuration.
-fn policies(
-    written: Option<String>,
-    folder: &Path,
-    limits: SchemaLimits,
-    notes: &mut Notes<'_>,
-    bundles: &mut Bundles<'_>,
-) -> Vec<Loaded> {
-    let path = ["policies"];
-    let loaded = match written.map(|written| folder.join(written)) {
-        None => policy::together(bundles.embedded, limits),
-        Some(policies) => match std::fs::metadata(&policies) {
-            Ok(found) if found.is_dir() => policy::in_folder(&policies, limits),
-            Ok(_) => {
-                notes.error(&path, format!("{} of `policies` is not a folder", notes.quoted(&path)));
-                return Vec::new();
-            }
-            Err(error) => {
-                notes.error(
-                    &path,
-                    format!("the folder {} of `policies` cannot be opened: {error}", notes.quoted(&path)),
-                );
-                return Vec::new();
-            }
-        },
-    };
-    loaded.unwrap_or_else(|errors| {
-        bundles.errors.push(errors);
-        Vec::new()
-    })
-}
-
-/// Whether the aliases that policies name are there.
-fn aliases_of(loaded: &[Loaded], catalog: &Catalog, notes: &mut Notes<'_>, bundles: &mut Bundles<'_>) {
-    for Loaded { policy, controls_file, .. } in loaded {
-        let file = controls_file.replace(CONTROLS, POLICY);
-        for alias in policy.retry.iter().flat_map(|retry| &retry.escalate) {
-            if catalog.alias(alias).is_none() {
-                let near = did_you_mean(alias, catalog.aliases.keys().map(String::as_str));
-                let message = format!("`retry.escalate` names `{alias}`, which is no model of the configuration{near}");
-                bundles.errors.push(ConfigErrors::one(ConfigError { name: file.clone(), message, place: None }));
-            }
-        }
-        let globs = policy.matches.iter().flat_map(|entry| &entry.models);
-        let idle = globs.filter(|glob| !catalog.aliases.keys().any(|alias| glob.matches(alias)));
-        for glob in idle.filter(|_| catalog.fallback.is_none()) {
-            notes.warnings.push(format!("{file}: `match` names the model `{}`, which no alias matches", glob.as_str()));
-        }
-    }
+    Some(Configuration { settings, catalog, policies, proofs, warnings: notes.warnings })
 }
 
 fn auth_mode(mode: AuthModeFile) -> AuthMode {

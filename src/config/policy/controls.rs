@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,10 +25,13 @@ use crate::config::source::Source;
 use crate::config::tree::Content;
 use crate::config::tree::Entry;
 use crate::config::tree::Node;
+use crate::config::unit::PRICE;
+use crate::config::unit::Span;
 use crate::contract::verdict::Action;
 use crate::json::JsonFault;
 use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
+use crate::json::decimal::Decimal;
 use crate::json::tree;
 use crate::nearest::did_you_mean;
 use crate::policy::Policy;
@@ -53,6 +57,10 @@ pub struct Control {
     pub output: String,
     /// Tokens, where they matter.
     pub usage: Option<Value>,
+    /// What the calls cost in US dollars, where it matters.
+    pub cost_usd: Option<Decimal>,
+    /// How long they took, where it matters.
+    pub latency: Option<Duration>,
     /// Why the model stopped; `stop` where nothing is said.
     pub finish_reason: Option<String>,
     /// What must become of it.
@@ -88,6 +96,18 @@ pub enum Expect {
     Refused,
 }
 
+impl Expect {
+    /// The name as controls have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Clarified => "clarified",
+            Self::Rejected => "rejected",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// One recorded answer, and what must become of it.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename = "Portcullis control")]
@@ -104,6 +124,11 @@ struct ControlFile {
     output: Option<String>,
     /// Tokens, as the backend reports them.
     usage: Option<serde_json::Map<String, Value>>,
+    /// What the calls cost in US dollars: a decimal in quotes.
+    #[schemars(regex(pattern = PRICE))]
+    cost_usd: Option<String>,
+    /// How long they took.
+    latency: Option<Span>,
     /// Why the model stopped.
     #[schemars(length(min = 1), extend("default" = "stop"))]
     finish_reason: Option<String>,
@@ -179,7 +204,8 @@ fn one(
 }
 
 fn resolve(file: ControlFile, line: usize, policy: Option<&Policy>, notes: &mut Notes<'_>) -> Option<Control> {
-    let ControlFile { name, request, source, output, usage, finish_reason, expect, gate, code } = file;
+    let ControlFile { name, request, source, output, usage, cost_usd, latency, finish_reason, expect, gate, code } =
+        file;
     let given = match (request, source) {
         (Some(_), Some(_)) => {
             notes.error_at_name(&["source"], "a control has a `request` or a `source`, not both");
@@ -209,6 +235,8 @@ fn resolve(file: ControlFile, line: usize, policy: Option<&Policy>, notes: &mut 
         given,
         output: output?,
         usage: usage.map(Value::Object),
+        cost_usd: cost_usd.and_then(|text| Decimal::read(&text).ok()),
+        latency: latency.map(|Span(span)| span),
         finish_reason,
         expect: expect?,
         gate,

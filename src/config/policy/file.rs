@@ -21,6 +21,7 @@ use serde_json::Map;
 use serde_json::Number;
 use serde_json::Value;
 
+use crate::contract::fact::FactFile;
 use crate::contract::gate::KINDS;
 use crate::contract::gate::Kind;
 use crate::contract::verdict::Action;
@@ -76,6 +77,9 @@ pub(super) struct PolicyFile {
     pub(super) assign: Option<Ordered<AssignFile>>,
     /// Reference data, by the name that gates use.
     pub(super) data: Option<BTreeMap<String, DataFile>>,
+    /// What plain patterns find in the messages, by the name that gates use.
+    #[schemars(with = "Option<BTreeMap<String, FactFile>>")]
+    pub(super) facts: Option<BTreeMap<String, Value>>,
     /// What gates fold away in quote and source alike, where they say nothing else.
     pub(super) folds: Option<Vec<String>>,
     /// Where objects that carry their own evidence keep it.

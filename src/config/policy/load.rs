@@ -40,6 +40,8 @@ const UNAVAILABLE: [&[&str]; 1] = [&["cache"]];
 pub struct Loaded {
     /// The policy.
     pub policy: Policy,
+    /// Its file, for messages.
+    pub file: String,
     /// Its controls, in the order of their file.
     pub controls: Vec<Control>,
     /// The controls' file, for messages.
@@ -72,7 +74,7 @@ pub fn load(files: &Files, limits: SchemaLimits) -> Result<Loaded, ConfigErrors>
     let mut errors: Vec<ConfigErrors> = source.report(problems, &Shown::All).into_iter().collect();
     match (errors.is_empty(), policy, controls) {
         (true, Some(policy), Ok(controls)) => {
-            Ok(Loaded { policy, controls, controls_file: files.shown(CONTROLS), warnings })
+            Ok(Loaded { policy, file: shown.clone(), controls, controls_file: files.shown(CONTROLS), warnings })
         }
         (no_error, policy, controls) => {
             if no_error && policy.is_none() {

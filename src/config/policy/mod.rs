@@ -8,14 +8,20 @@ mod controls;
 mod file;
 mod gates;
 mod load;
+mod prove;
 mod resolve;
 mod schema;
+mod tables;
 
 pub use crate::config::policy::controls::Control;
 pub use crate::config::policy::controls::Expect;
 pub use crate::config::policy::controls::Given;
+pub use crate::config::policy::controls::untested;
 pub use crate::config::policy::load::Loaded;
 pub use crate::config::policy::load::load;
+pub use crate::config::policy::prove::ControlOutcome;
+pub use crate::config::policy::prove::judged;
+pub use crate::config::policy::prove::run_controls;
 
 pub(super) use crate::config::policy::file::GATE_NAME;
 pub(super) use crate::config::policy::file::GATE_NAME_HELP;

@@ -8,31 +8,26 @@ use serde_json::Value;
 
 use crate::config::policy::bundle::Files;
 use crate::config::policy::bundle::POLICY;
-use crate::config::policy::file::AssignFile;
 use crate::config::policy::file::EvidenceFile;
 use crate::config::policy::file::ExtractionFile;
 use crate::config::policy::file::LimitsFile;
 use crate::config::policy::file::MatchFile;
 use crate::config::policy::file::MatchesFile;
-use crate::config::policy::file::NowFile;
 use crate::config::policy::file::OneOrMore;
 use crate::config::policy::file::PolicyFile;
 use crate::config::policy::file::RequestSourceFile;
 use crate::config::policy::file::SourceFile;
 use crate::config::policy::file::UnreadableFile;
-use crate::config::policy::file::UuidFile;
 use crate::config::policy::gates;
 use crate::config::policy::schema;
 use crate::config::policy::schema::FROM_REQUEST;
+use crate::config::policy::tables;
 use crate::config::resolve::Notes;
 use crate::contract::PolicyContract;
 use crate::contract::assign::Assign;
-use crate::contract::assign::Assigned;
-use crate::contract::assign::AssignedValue;
 use crate::contract::scene::Evidence;
 use crate::digest::Digest;
 use crate::extraction;
-use crate::json::query::Query;
 use crate::policy::Glob;
 use crate::policy::Limit;
 use crate::policy::Match;
@@ -60,23 +55,28 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
         None => StructuredOutput::WhenAsked,
     });
     let envelope = file.envelope.and_then(|envelope| envelope.wrap_array);
+    let data_files: Vec<String> = file.data.iter().flatten().filter_map(|(_, table)| table.file.clone()).collect();
+    let data = tables::data(file.data.unwrap_or_default(), files, notes);
     let contract = PolicyContract {
         policy: files.name().into(),
+        facts: tables::facts(&file.facts.unwrap_or_default(), &data, notes),
+        data,
         evidence: file.evidence.and_then(|evidence| self::evidence(evidence, notes)),
         ..PolicyContract::default()
     };
     let gate_files = file.gates.unwrap_or_default();
     let names: Vec<String> = gate_files.iter().filter_map(|gate| gate.common.name.clone()).collect();
     let built = gates::resolve(gate_files, &contract, notes);
-    let assign = assign(file.assign.map(|fields| fields.0).unwrap_or_default(), notes);
-    not_used_otherwise(&assigned_names, envelope.as_deref(), &assign, &built, notes);
+    let fields = file.assign.map(|fields| fields.0).unwrap_or_default();
+    let assign = tables::assign(fields, &contract.data, notes);
+    tables::not_used_otherwise(&assigned_names, envelope.as_deref(), &assign, &built, notes);
     let retry = file.retry.map(|retry| gates::retry(retry, &built, &names, notes));
     if built.is_empty() && own_schema.is_none() && !notes.is_broken(&["gates"]) {
         notes.warn(&[], "the policy has neither gates nor a schema, so it judges by the request's own schema alone");
     }
     Some(Policy {
         name: files.name().into(),
-        digest: digest(files, own_schema.as_deref()),
+        digest: digest(files, own_schema.iter().chain(&data_files)),
         description: file.description.unwrap_or_default(),
         matches,
         schema: policy_schema,
@@ -101,9 +101,9 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
 }
 
 /// The digest of everything in the bundle that decides: the policy, its schema and its data, each with its name.
-fn digest(files: &Files, schema: Option<&str>) -> Digest {
+fn digest<'n>(files: &Files, named: impl Iterator<Item = &'n String>) -> Digest {
     let mut all = Vec::new();
-    for name in std::iter::once(POLICY).chain(schema) {
+    for name in std::iter::once(POLICY).chain(named.map(String::as_str)) {
         let bytes = files.read(name).unwrap_or_default();
         all.extend_from_slice(name.as_bytes());
         all.push(0);
@@ -165,7 +165,7 @@ fn source(file: SourceFile, notes: &mut Notes<'_>) -> SourceSpec {
     }
     let page_break = file.page_break.and_then(|text| {
         let path = ["source", "page_break"];
-        match crate::config::policy::resolve::pattern(&text) {
+        match pattern(&text) {
             Ok(pattern) if pattern.is_match("") => {
                 notes.error(&path, "`source.page_break` matches the empty text, so it would part every two letters");
                 None
@@ -215,86 +215,6 @@ fn evidence(file: EvidenceFile, notes: &mut Notes<'_>) -> Option<Evidence> {
     };
     let (value, quote, page) = (read("value", file.value), read("quote", file.quote), read("page", file.page));
     Some(Evidence { value: value?, quote: quote?, page: page? })
-}
-
-fn assign(fields: Vec<(String, AssignFile)>, notes: &mut Notes<'_>) -> Vec<Assigned> {
-    let mut all = Vec::with_capacity(fields.len());
-    for (name, file) in fields {
-        let path = ["assign", name.as_str()];
-        let AssignFile { uuid, now, constant, slugify, lookup } = file;
-        let written = [uuid.is_some(), now.is_some(), constant.is_some(), slugify.is_some(), lookup.is_some()];
-        if written.iter().filter(|is_there| **is_there).count() > 1 {
-            let message = format!(
-                "`assign.{name}` has more than one value; it takes exactly one of `uuid`, `now`, `const`, `slugify`, `lookup`"
-            );
-            notes.error(&path, message);
-            continue;
-        }
-        let value = match (uuid, now, constant, slugify, lookup) {
-            (Some(UuidFile::V4), ..) => Some(AssignedValue::UuidV4),
-            (Some(UuidFile::V7), ..) => Some(AssignedValue::UuidV7),
-            (_, Some(NowFile::Rfc3339), ..) => Some(AssignedValue::NowRfc3339),
-            (_, _, Some(value), ..) => Some(AssignedValue::Const(value)),
-            (_, _, _, Some(text), _) => {
-                singular(&["assign", &name, "slugify"], &text, notes).map(AssignedValue::Slugify)
-            }
-            (_, _, _, _, Some(_)) => None,
-            _ => None, // its one member was reported
-        };
-        all.extend(value.map(|value| Assigned { name: name.as_str().into(), value }));
-    }
-    all
-}
-
-fn singular(path: &[&str], text: &str, notes: &mut Notes<'_>) -> Option<Query> {
-    let query = gates::query(path, text, notes)?;
-    if query.is_singular() {
-        return Some(query);
-    }
-    notes.error(path, format!("{} selects many values; a path to one is needed", notes.quoted(path)));
-    None
-}
-
-/// A field that code sets is not there while gates run: nothing else may speak of it.
-fn not_used_otherwise(
-    names: &[String],
-    envelope: Option<&str>,
-    assign: &[Assigned],
-    gates: &[Option<crate::contract::gate::GateEntry>],
-    notes: &mut Notes<'_>,
-) {
-    for name in names {
-        if envelope == Some(name) {
-            notes.error(
-                &["envelope", "wrap_array"],
-                format!("`{name}` is set by `assign` and by `envelope`; one must go"),
-            );
-        }
-        let Ok(own) = Query::read(&format!("$[{}]", Value::String(name.clone()))) else { continue };
-        for (index, gate) in gates.iter().enumerate() {
-            let Some(gate) = gate else { continue };
-            if let Some(path) = gate.gate.paths().into_iter().find(|path| own.covers(path)) {
-                let message = format!(
-                    "gate `{}` looks at `{path}`, which `assign` sets only after every gate has run",
-                    gate.name
-                );
-                notes.error(&["gates", &index.to_string()], message);
-            }
-        }
-        for field in assign {
-            let read = match &field.value {
-                AssignedValue::Slugify(path) | AssignedValue::Lookup { by: path, .. } => path,
-                AssignedValue::UuidV4 | AssignedValue::UuidV7 | AssignedValue::NowRfc3339 | AssignedValue::Const(_) => {
-                    continue;
-                }
-            };
-            if own.covers(read) {
-                let message =
-                    format!("`assign.{}` reads `{read}`, which is not the model's but set by code itself", field.name);
-                notes.error(&["assign", &field.name], message);
-            }
-        }
-    }
 }
 
 fn limits(file: LimitsFile) -> BTreeMap<String, Limit> {
