@@ -16,6 +16,7 @@ use super::Format;
 use super::policy;
 use crate::api::ingress::chat::ChatRequest;
 use crate::api::reply::Finish;
+use crate::contract::scene::Call;
 use crate::contract::schema::CompiledSchema;
 use crate::exchange::recorded::Judge;
 use crate::exchange::recorded::NotJudged;
@@ -97,7 +98,7 @@ fn recorded(arguments: &Arguments) -> anyhow::Result<Recorded> {
         source: (!pages.is_empty()).then_some(pages),
         output: read_text(&arguments.answer, "the answer")?,
         finish: Finish::read(&arguments.finish_reason),
-        usage: None,
+        call: Call::default(),
     })
 }
 

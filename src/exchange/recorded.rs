@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use bytes::Bytes;
+use serde_json::json;
 
 use crate::api::ingress::chat::ChatRequest;
 use crate::api::ingress::request::RequestError;
@@ -13,12 +14,12 @@ use crate::api::reply::Choice;
 use crate::api::reply::Finish;
 use crate::api::reply::Reply;
 use crate::api::reply::ToolCall;
-use crate::api::reply::Usage;
 use crate::contract::ContentContract;
 use crate::contract::Contract;
 use crate::contract::Scope;
 use crate::contract::Subject;
 use crate::contract::ground::LazyGround;
+use crate::contract::scene::Asker;
 use crate::contract::scene::Call;
 use crate::contract::schema::CompiledSchema;
 use crate::contract::schema::SchemaError;
@@ -45,8 +46,6 @@ use crate::stage::respond;
 use crate::stage::respond::Decision;
 use crate::stage::respond::Respond;
 
-/// A request that says nothing, for answers that were recorded without theirs.
-const SILENT: &[u8] = br#"{"model":"recorded","messages":[]}"#;
 /// Compiled schemas of requests that are kept.
 const COMPILED_MAX: usize = 64;
 
@@ -62,14 +61,14 @@ pub struct Recorded {
     pub output: String,
     /// Why the model stopped.
     pub finish: Finish,
-    /// Tokens, as the backend reported them.
-    pub usage: Option<Usage>,
+    /// What is known of the call. Who asked, and how long the prompt was, is read from the request and the source.
+    pub call: Call,
 }
 
 impl Recorded {
     /// An answer of which nothing is known but its text.
     pub fn text(output: impl Into<String>) -> Self {
-        Self { request: None, source: None, output: output.into(), finish: Finish::Stop, usage: None }
+        Self { request: None, source: None, output: output.into(), finish: Finish::Stop, call: Call::default() }
     }
 }
 
@@ -99,6 +98,8 @@ pub struct Judge {
     policy: Option<Arc<Policy>>,
     /// The contract of answers that were recorded without their request; none where only a request brings one.
     prepared: Option<Contract>,
+    /// The tool whose arguments such answers are; none where they are content.
+    tool: Option<String>,
     /// The binding of the policy to such answers.
     binding: Binding,
     limits: SchemaLimits,
@@ -109,8 +110,9 @@ pub struct Judge {
 impl Judge {
     fn new(policy: Option<Arc<Policy>>, prepared: Option<Contract>, limits: SchemaLimits) -> Self {
         let reasoning = Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags;
-        let binding = bound(policy.as_ref(), Subject::Content);
-        Self { policy, prepared, binding, limits, reasoning, compiled: Mutex::default() }
+        let tool = policy.as_ref().and_then(|policy| only_tool(policy)).map(str::to_owned);
+        let binding = bound(policy.as_ref(), subject(tool.as_deref()));
+        Self { tool, policy, prepared, binding, limits, reasoning, compiled: Mutex::default() }
     }
 
     /// Judges by one policy, whatever it matches and whether it enforces or only watches.
@@ -118,8 +120,9 @@ impl Judge {
     /// # Errors
     /// None that a policy which was loaded can cause.
     pub fn by_policy(policy: Arc<Policy>, limits: SchemaLimits) -> Result<Self, NotJudged> {
-        let request = ChatRequest::read(Bytes::from_static(SILENT))?;
-        let binding = bound(Some(&policy), Subject::Content);
+        let tool = only_tool(&policy);
+        let request = ChatRequest::read(silent(tool))?;
+        let binding = bound(Some(&policy), subject(tool));
         let prepared = plan::contract(&request, Schemas::default(), &binding.enforced)?;
         Ok(Self::new(Some(policy), Some(prepared), limits))
     }
@@ -145,18 +148,23 @@ impl Judge {
     /// # Errors
     /// Where the record is not one that can be judged.
     pub fn judge(&self, recorded: Recorded) -> Result<Heard, NotJudged> {
-        let Recorded { request, source, output, finish, usage } = recorded;
+        let Recorded { request, source, output, finish, mut call } = recorded;
+        call.prompt_bytes = call.prompt_bytes.or_else(|| prompt_bytes(request.as_ref(), source.as_deref()));
         let (contract, binding, tool) = match &request {
-            Some(request) => self.asked(request, source)?,
-            None => (self.unasked(source)?, None, None),
+            Some(request) => {
+                call.request =
+                    Asker { model: Some(request.model.clone()), user: request.user.clone(), ..Asker::default() };
+                self.asked(request, source)?
+            }
+            None => (self.unasked(source)?, None, self.tool.clone()),
         };
         let mut choice = Choice { finish: Some(finish), ..Choice::default() };
         match tool {
             Some(name) => choice.tool_calls = vec![ToolCall { id: String::new(), name, arguments: output }],
             None => choice.content = Some(output),
         }
-        let reply = Reply { choices: vec![choice], usage };
-        let known = Known { call: Call { usage, ..Call::default() }, ..Known::nothing() };
+        let reply = Reply { choices: vec![choice], usage: call.usage };
+        let known = Known { call, ..Known::nothing() };
         let judgement = judge::judge(&contract, &reply, &self.reasoning, &known);
         Ok(Heard { contract, binding, reply, judgement })
     }
@@ -226,6 +234,36 @@ impl Judge {
         kept.insert(own, Arc::clone(&schema));
         Ok(schema)
     }
+}
+
+/// The tool that a policy judges, where it judges no content.
+fn only_tool(policy: &Policy) -> Option<&str> {
+    let judges_content = policy.matches.is_empty() || policy.matches.iter().any(|entry| entry.tools.is_empty());
+    let first = policy.matches.iter().find_map(|entry| entry.tools.first());
+    first.filter(|_| !judges_content).map(String::as_str)
+}
+
+fn subject(tool: Option<&str>) -> Subject {
+    tool.map_or(Subject::Content, |name| Subject::Tool(name.into()))
+}
+
+/// The request of answers that were recorded without theirs: it says nothing, but offers the tool that they call.
+fn silent(tool: Option<&str>) -> Bytes {
+    let mut request = json!({"model": "recorded", "messages": []});
+    if let (Some(name), Some(members)) = (tool, request.as_object_mut()) {
+        members.insert("tools".to_owned(), json!([{"type": "function", "function": {"name": name}}]));
+    }
+    request.to_string().into()
+}
+
+/// Bytes of text that the model was given, as far as the record tells.
+fn prompt_bytes(request: Option<&ChatRequest>, source: Option<&[Arc<str>]>) -> Option<u64> {
+    let bytes = match (request, source) {
+        (Some(request), _) => request.messages.list.iter().map(|message| request.said(message).0.len()).sum(),
+        (None, Some(pages)) => pages.iter().map(|page| page.len()).sum::<usize>(),
+        (None, None) => return None,
+    };
+    u64::try_from(bytes).ok()
 }
 
 /// The binding of one policy, as one that enforces.

@@ -17,6 +17,7 @@ use crate::report::outcome::Ended;
 use crate::report::outcome::Judged;
 use crate::report::shown;
 use crate::report::text::Paint;
+use crate::wire::fault::Code;
 
 /// Unexpected records that the text form lists, and violations of each of them.
 const TOLD_MAX: (usize, usize) = (20, 5);
@@ -43,17 +44,22 @@ pub struct Expected {
     pub outcome: Ended,
     /// The gate that must fire.
     pub gate: Option<Arc<str>>,
+    /// The code that the caller must get.
+    pub code: Option<Code>,
 }
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { outcome: Ended::Accepted, gate: None }
+        Self { outcome: Ended::Accepted, gate: None, code: None }
     }
 }
 
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.outcome.as_str())?;
+        if let Some(code) = self.code {
+            write!(f, ": {}", code.as_str())?;
+        }
         match &self.gate {
             Some(gate) => write!(f, " by `{gate}`"),
             None => Ok(()),
@@ -399,7 +405,7 @@ impl Golden {
         if self.unexpected.len() > records_max {
             let _ = writeln!(
                 out,
-                "  and {} more; --report writes all of them down",
+                "  and {} more; --format json lists all of them",
                 count((self.unexpected.len() - records_max) as u64)
             );
         }
@@ -420,7 +426,6 @@ pub(super) mod testing {
     use super::*;
     use crate::contract::verdict::Violation;
     use crate::json::path::Path;
-    use crate::wire::fault::Code;
 
     /// A rejection in which everything that can be set by a model or an author is `hostile`.
     pub(crate) fn rejected(hostile: &str) -> Judged {
@@ -482,7 +487,7 @@ pub(super) mod testing {
         let one = |line, cause| Unexpected {
             line,
             name: hostile.to_owned(),
-            expected: Expected { outcome: Ended::Accepted, gate: Some(hostile.into()) },
+            expected: Expected { outcome: Ended::Accepted, gate: Some(hostile.into()), code: None },
             cause: Some(cause),
             judged: rejected(hostile),
             shown: Some((format!("{{ {hostile} }}"), vec![hostile.into(), hostile.into()])),

@@ -11,17 +11,20 @@ use crate::api::backend::openai;
 use crate::api::ingress::chat::ChatRequest;
 use crate::api::ingress::request::RequestError;
 use crate::api::reply::Finish;
-use crate::api::reply::Usage;
+use crate::config;
+use crate::contract::scene::Call;
 use crate::exchange::recorded::Recorded;
 use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
 use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
+use crate::json::decimal::Decimal;
 use crate::json::fault::shown;
 use crate::nearest::did_you_mean;
 use crate::report::golden::Cause;
 use crate::report::golden::Expected;
 use crate::report::outcome::Ended;
+use crate::wire::fault::Code;
 
 /// The members that a record can have.
 const MEMBERS: [&str; 9] = ["name", "source", "request", "output", "finish_reason", "usage", "expect", "gate", "cause"];
@@ -54,8 +57,18 @@ pub(super) enum LineError {
     Expect(String),
     #[error("`cause` is `{0}`; it can be `model`, `document` or `contract`")]
     Cause(String),
+    #[error("`cost_usd` is `{0}`; expected a decimal in quotes that is not negative, such as \"0.0125\"")]
+    Cost(String),
+    #[error("`latency` is `{0}`; expected a duration such as \"1m30s\"")]
+    Latency(String),
+    #[error("`code` is `{name}`, which is no code of the gateway{}", did_you_mean(name, codes()))]
+    Code { name: String },
     #[error("`request`: {0}")]
     Request(RequestError),
+}
+
+fn codes() -> impl Iterator<Item = &'static str> {
+    Code::ALL.iter().map(|code| code.as_str())
 }
 
 /// A fault with the place where it was found, before that is turned into a column.
@@ -77,9 +90,10 @@ struct Members<'l> {
     request: Option<Range<usize>>,
     output: Option<Cow<'l, str>>,
     finish: Option<Finish>,
-    usage: Option<Usage>,
+    call: Call,
     expect: Option<Ended>,
     gate: Option<Arc<str>>,
+    code: Option<Code>,
     cause: Option<Cause>,
 }
 
@@ -98,14 +112,18 @@ pub(super) fn read(line: &str) -> Result<Line<'_>, LineError> {
     });
     Ok(Line {
         name: members.name.ok_or(LineError::Missing("name"))?,
-        expected: Expected { outcome: members.expect.unwrap_or(Ended::Accepted), gate: members.gate },
+        expected: Expected {
+            outcome: members.expect.unwrap_or(Ended::Accepted),
+            gate: members.gate,
+            code: members.code,
+        },
         cause: members.cause,
         recorded: Recorded {
             request: request.transpose()?,
             source: members.source,
             output: members.output.ok_or(LineError::Missing("output"))?.into_owned(),
             finish: members.finish.unwrap_or(Finish::Stop),
-            usage: members.usage,
+            call: members.call,
         },
     })
 }
@@ -135,13 +153,28 @@ fn members(line: &str) -> Result<Members<'_>, Found> {
                 })?;
                 found.source = Some(pages);
             }
+            "cost_usd" => {
+                let said = text(cursor)?;
+                let cost = Decimal::read(&said).ok().filter(|cost| !cost.is_negative());
+                found.call.cost_usd = Some(cost.ok_or_else(|| Found::Line(LineError::Cost(shown(&said))))?);
+            }
+            "latency" => {
+                let said = text(cursor)?;
+                let latency = config::duration(&said);
+                found.call.latency = Some(latency.ok_or_else(|| Found::Line(LineError::Latency(shown(&said))))?);
+            }
+            "code" => {
+                let said = text(cursor)?;
+                let code = Code::ALL.iter().find(|code| code.as_str() == said);
+                found.code = Some(*code.ok_or_else(|| Found::Line(LineError::Code { name: shown(&said) }))?);
+            }
             "request" => found.request = Some(object(cursor)?),
             "usage" => {
                 let at = cursor.offset();
                 if cursor.begins() != Begins::Object {
                     return Err(JsonFault::new(JsonFaultKind::WrongType("an object"), at).into());
                 }
-                openai::usage(cursor, &mut found.usage)?;
+                openai::usage(cursor, &mut found.call.usage)?;
             }
             unknown => {
                 let (column, name) = (column(line, member.key_at), shown(unknown));
@@ -176,12 +209,16 @@ mod tests {
 
     #[test]
     fn a_whole_record_is_read() {
-        let line = r#"{"name":"é","source":["p1","p\n2"],"output":"{\"a\":1}","finish_reason":"length","usage":{"prompt_tokens":7,"x":1},"expect":"rejected","gate":"sum","cause":"document"}"#;
+        let line = r#"{"name":"é","source":["p1","p\n2"],"output":"{\"a\":1}","finish_reason":"length","usage":{"prompt_tokens":7,"x":1},"cost_usd":"0.02","latency":"1m30s","expect":"rejected","gate":"sum","code":"contract_rejected","cause":"document"}"#;
         let line = read(line).unwrap();
         assert_eq!((&*line.name, line.cause), ("é", Some(Cause::Document)));
-        assert_eq!(line.expected, Expected { outcome: Ended::Rejected, gate: Some("sum".into()) });
+        assert_eq!(
+            line.expected,
+            Expected { outcome: Ended::Rejected, gate: Some("sum".into()), code: Some(Code::ContractRejected) }
+        );
+        assert_eq!(line.recorded.call.latency, Some(std::time::Duration::from_secs(90)));
         assert_eq!((line.recorded.output.as_str(), &line.recorded.finish), ("{\"a\":1}", &Finish::Length));
-        assert_eq!(line.recorded.usage.unwrap().input_tokens, Some(7));
+        assert_eq!(line.recorded.call.usage.unwrap().input_tokens, Some(7));
         assert_eq!(line.recorded.source.unwrap(), vec!["p1".into(), "p\n2".into()] as Vec<Arc<str>>);
         let least = read(r#"{"name":"","output":""}"#).unwrap();
         assert_eq!((least.expected, least.recorded.finish), (Expected::default(), Finish::Stop));
@@ -213,6 +250,11 @@ mod tests {
             r#"{"name":"n","output":"o","usage":{"prompt_tokens":-3}}"#,
             r#"{"name":"\ud800","output":"o"}"#,
             r#"{"name":"n","output":"o",}"#,
+            r#"{"name":"n","output":"o","cost_usd":"-1"}"#,
+            r#"{"name":"n","output":"o","cost_usd":0.1}"#,
+            r#"{"name":"n","output":"o","latency":"1 minute"}"#,
+            r#"{"name":"n","output":"o","latency":""}"#,
+            r#"{"name":"n","output":"o","code":"contract_reject"}"#,
         ];
         let told = lines.map(|line| format!("{line}\n  {}", read(line).unwrap_err()));
         insta::assert_snapshot!(told.join("\n"));

@@ -28,7 +28,7 @@ use crate::report::outcome::Judged;
 use crate::stage::judge::Verdict;
 
 /// Bytes that one thread judges at a time; a line is never cut.
-const BLOCK: u64 = 1 << 20;
+const BLOCK: u64 = 1 << 18;
 /// Bytes that a line may have.
 const LINE_MAX: u64 = 64 << 20;
 /// What fires without being a gate of a policy.
@@ -156,9 +156,11 @@ impl Run<'_> {
         }
         let heard = self.judge.judge(recorded)?;
         let outcome = Ended::of(&heard.judgement.verdict);
-        let as_expected = outcome == expected.outcome && expected.gate.as_ref().is_none_or(|gate| fired(&heard, gate));
         let own = own(&heard);
-        let class = if outcome == Ended::Accepted { "" } else { outcome::class(&heard, self.judge) };
+        let class = outcome::class(&heard, self.judge);
+        let as_expected = outcome == expected.outcome
+            && expected.code.is_none_or(|code| code.as_str() == class)
+            && expected.gate.as_ref().is_none_or(|gate| fired(&heard, gate));
         let gates = &heard.judgement.gates;
         part.tally.add(Counted { outcome, class, as_expected, cause, own: &own, gates });
         let judged = (!as_expected).then(|| Judged::of(&heard, self.judge));
