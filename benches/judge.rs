@@ -31,12 +31,15 @@ use portcullis::extraction;
 use portcullis::extraction::Mode;
 use portcullis::extraction::Wanted;
 use portcullis::json::string;
+use portcullis::policy::Policies;
 use portcullis::record::Record;
 use portcullis::settings::SchemaLimits;
 use portcullis::stage::answer;
 use portcullis::stage::answer::Came;
 use portcullis::stage::authenticate::Caller;
+use portcullis::stage::bind::Binding;
 use portcullis::stage::judge;
+use portcullis::stage::judge::Known;
 use portcullis::stage::judge::Verdict;
 use portcullis::stage::plan;
 use portcullis::stage::plan::Schemas;
@@ -80,7 +83,7 @@ impl Upstream for Instantly {
 fn gateway() -> Gateway<Instantly> {
     let text = "version: 1\nauth: {mode: none}\nbackends:\n  mock: {kind: openai, base_url: 'http://127.0.0.1:9100/v1', api_key: \"${env:KEY}\"}\nmodels:\n  '*': {targets: [{backend: mock}]}\n";
     let configuration = config::load_text("bench", text, Path::new(""), &|_| Some("sk-bench".into())).unwrap();
-    Gateway::new(configuration.settings, configuration.catalog, Instantly(reply()))
+    Gateway::new(configuration.settings, configuration.catalog, Policies::default(), Instantly(reply()))
 }
 
 /// One request on its whole way, as the server takes it.
@@ -92,6 +95,7 @@ async fn exchanged(gateway: &Gateway<Instantly>, body: Bytes) -> usize {
         held: gateway.held.take(body.len()).unwrap(),
         body,
         arrived: Instant::now(),
+        time: jiff::Timestamp::UNIX_EPOCH,
     };
     let prepared = exchange::prepare(gateway, incoming, &mut record).await.map_err(|fault| fault.message).unwrap();
     match exchange::carry(gateway, &prepared, &mut record).await {
@@ -123,14 +127,21 @@ fn benches(c: &mut Criterion) {
     group.bench_function("read_request", |b| b.iter(|| ChatRequest::read(black_box(body.clone()))));
     let gateway = gateway();
     let chat = ChatRequest::read(body.clone()).unwrap();
-    let contract = plan::contract(&chat, Schemas { content: Some(schema.clone()), tools: Vec::new() });
-    let plan = plan::plan(plan::alias(&gateway.catalog, &chat.model).unwrap(), contract, &chat);
-    group.bench_function("shape", |b| b.iter(|| shape::shape(black_box(&chat), &plan.contract, &plan.targets[0])));
+    let contract = plan::contract(&chat, Schemas { content: Some(schema.clone()), tools: Vec::new() }, &[]).unwrap();
+    let plan =
+        plan::plan(plan::alias(&gateway.catalog, &chat.model).unwrap(), contract, None, Binding::default(), &chat)
+            .unwrap();
+    group.bench_function("shape", |b| {
+        b.iter(|| shape::shape(black_box(&chat), &plan.contract, &plan.terms, &plan.targets[0], None))
+    });
     group.bench_function("read_reply", |b| b.iter(|| openai::read(black_box(&answer))));
     let came = Came::Whole(answer.clone(), openai::read(&answer).unwrap());
+    let known = Known::nothing();
     group.bench_function("judge_and_answer", |b| {
-        b.iter(|| match judge::judge(&plan.contract, black_box(&came).reply(), &[]) {
-            Verdict::Accept(accepted) => answer::accepted(&came, &accepted, false).map(|answer| answer.body).unwrap(),
+        b.iter(|| match judge::judge(&plan.contract, black_box(&came).reply(), &[], &known).verdict {
+            Verdict::Accept(accepted) => {
+                answer::accepted(&came, &accepted, false, None).map(|answer| answer.body).unwrap()
+            }
             _ => Vec::new(),
         });
     });

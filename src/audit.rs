@@ -4,6 +4,8 @@
 //! One thread owns the file. Lines come to it through a bounded channel; each is written whole, and
 //! whoever waits for it is told.
 
+mod schema;
+
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -20,6 +22,8 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
+
+pub use crate::audit::schema::schema;
 
 use crate::record::Record;
 use crate::settings::Audit;
@@ -168,7 +172,8 @@ fn line(record: &Record, content: AuditContent) -> Vec<u8> {
 }
 
 fn value(record: &Record, content: AuditContent) -> Value {
-    let violations: Vec<Value> = (record.violations.iter().flat_map(|violations| violations.iter()))
+    let all = record.violations.iter().chain(&record.observed).flat_map(|violations| violations.iter());
+    let violations: Vec<Value> = all
         .map(|violation| {
             let message = match content {
                 AuditContent::Full => violation.message.as_str(),
@@ -180,6 +185,14 @@ fn value(record: &Record, content: AuditContent) -> Value {
     let time = jiff::Timestamp::try_from(record.arrived).map(|time| time.to_string()).unwrap_or_default();
     let failures: Vec<Value> =
         record.failures.iter().map(|(backend, reason)| json!({"backend": &**backend, "reason": reason})).collect();
+    let policies: Vec<Value> = (record.policies.iter())
+        .map(|policy| {
+            let mode = if policy.enforced { "enforce" } else { "monitor" };
+            json!({"name": &*policy.name, "digest": policy.digest.to_string(), "mode": mode})
+        })
+        .collect();
+    let questions: &[String] = if content == AuditContent::Full { &record.questions } else { &[] }; // they may quote the answer
+    let changed: Vec<String> = record.retry_changed_paths.iter().map(ToString::to_string).collect();
     let text = record.text.as_ref().filter(|_| content == AuditContent::Full);
     json!({
         "time": time,
@@ -195,15 +208,21 @@ fn value(record: &Record, content: AuditContent) -> Value {
         "backend": record.backend.as_deref(),
         "upstream_model": record.upstream_model,
         "upstream_request_id": record.upstream_request_id,
-        "policies": [],
+        "policies": policies,
         "native": record.native.as_str(),
         "schema": record.schema.map(|digest| digest.to_string()),
         "rung": record.rung.map(|rung| rung.as_str()),
         "stream": record.stream,
         "attempts": record.attempts,
         "failures": failures,
-        "violations_total": record.violations.as_ref().map_or(0, |violations| violations.total()),
+        "violations_total": record.violations.iter().chain(&record.observed).map(|violations| violations.total()).sum::<usize>(),
         "violations": violations,
+        "questions": questions,
+        "watched": record.watched.map(|outcome| outcome.as_str()),
+        "retry_changed_paths": changed,
+        "wrapped_arrays": record.wrapped,
+        "dropped": record.dropped,
+        "usage_total": record.usage_total.map(|usage| json!({"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens})),
         "usage": record.usage.map(|usage| json!({"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens})),
         "tags": record.tags,
         "text": text,

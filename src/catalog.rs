@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::dialect::table::{BackendKind, Capabilities};
+use crate::json::decimal::Decimal;
 use crate::settings::Identity;
 
 /// Every alias that a caller may name, with the targets behind it.
@@ -47,6 +48,32 @@ pub struct Target {
     pub backend: Arc<Backend>,
     /// The model's name there; none means the caller's own name.
     pub model: Option<String>,
+    /// What it costs there; none where the operator has not said.
+    pub price: Option<Price>,
+}
+
+/// What a model costs, in US dollars per million tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Price {
+    /// Tokens of the prompt.
+    pub input: Decimal,
+    /// Tokens of the prompt that the backend had in its cache.
+    pub cached_input: Decimal,
+    /// Tokens of the answer.
+    pub output: Decimal,
+}
+
+impl Price {
+    /// What these tokens cost in US dollars, exactly. `cached` tokens are part of `input`; more of them than that are
+    /// none. None where the numbers are beyond what is calculated with.
+    pub fn cost(&self, input: u64, cached: u64, output: u64) -> Option<Decimal> {
+        let tokens = |count: u64| Decimal::read(&count.to_string());
+        let cached = cached.min(input);
+        let fresh = tokens(input - cached).and_then(|count| count.mul(&self.input)).ok()?;
+        let cached = tokens(cached).and_then(|count| count.mul(&self.cached_input)).ok()?;
+        let output = tokens(output).and_then(|count| count.mul(&self.output)).ok()?;
+        fresh.add(&cached).and_then(|sum| sum.add(&output)).and_then(|sum| sum.shifted(-6)).ok()
+    }
 }
 
 /// One upstream provider endpoint.
@@ -187,5 +214,26 @@ impl Default for Timeouts {
             idle: Duration::from_secs(30),
             total: Duration::from_secs(600),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_cost_exactly_what_the_price_says() {
+        let read = |text: &str| Decimal::read(text).unwrap();
+        let price = Price { input: read("0.25"), cached_input: read("0.025"), output: read("2.00") };
+        for (input, cached, output, cost) in [
+            (1_000_000, 0, 0, "0.25"),
+            (1_000_000, 1_000_000, 0, "0.025"),
+            (1_000, 400, 10, "0.00018"),
+            (10, 20, 0, "0.00000025"),
+            (0, 0, 1, "0.000002"),
+        ] {
+            assert_eq!(price.cost(input, cached, output), Some(read(cost)), "{input} {cached} {output}");
+        }
+        assert!(price.cost(u64::MAX, 0, u64::MAX).is_some());
     }
 }

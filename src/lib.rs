@@ -13,9 +13,10 @@ pub mod dialect; // what each kind of backend can do, as data
 pub mod settings; // how the gateway is run, resolved
 pub mod wire; // server-sent events, the `error` object
 
-pub mod api; // the wire formats, to and from the one form in the middle
 pub mod catalog; // backends, aliases and targets, resolved
 pub mod extraction; // cutting JSON out of text, without repair
+
+pub mod api; // the wire formats, to and from the one form in the middle
 
 pub mod contract; // what an answer must satisfy; one file a gate
 

@@ -5,13 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regex::Regex;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::contract::PolicyContract;
+use crate::contract::Subject;
+use crate::contract::assign::Assign;
 use crate::contract::schema::CompiledSchema;
+use crate::contract::template::ResponseObject;
 use crate::digest::Digest;
 use crate::extraction;
-use crate::json::query::Query;
+use crate::json::decimal::Decimal;
 
 /// One policy, ready to judge with.
 #[derive(Debug)]
@@ -43,7 +48,7 @@ pub struct Policy {
     /// The member that a bare array is wrapped in.
     pub envelope: Option<Arc<str>>,
     /// The fields that code sets and the model must not.
-    pub assign: Vec<Assigned>,
+    pub assign: Option<Arc<Assign>>,
     /// What a caller gets whose answer is not accepted.
     pub respond: Respond,
     /// When and how the model is asked once more.
@@ -89,15 +94,6 @@ pub struct Asked<'a> {
     pub tools: &'a [&'a str],
 }
 
-/// What of the answer a policy judges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// The message's content.
-    Content,
-    /// The arguments of calls to this tool.
-    Tool(Arc<str>),
-}
-
 /// The schema that a policy brings.
 #[derive(Clone, Debug)]
 pub struct PolicySchema {
@@ -110,7 +106,8 @@ pub struct PolicySchema {
 }
 
 /// What is done where request and policy both have a schema, and they differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OnConflict {
     /// The answer must satisfy both.
     #[default]
@@ -120,7 +117,8 @@ pub enum OnConflict {
 }
 
 /// Whether a request without a response format gets the policy's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum StructuredOutput {
     /// The policy judges what was asked for as data.
     WhenAsked,
@@ -129,7 +127,8 @@ pub enum StructuredOutput {
 }
 
 /// What becomes of tools that the policy does not judge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OtherTools {
     /// They are judged by their own parameters.
     #[default]
@@ -139,7 +138,8 @@ pub enum OtherTools {
 }
 
 /// Whether a policy's verdict decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It decides.
     #[default]
@@ -149,7 +149,8 @@ pub enum Mode {
 }
 
 /// When the exact schema is written into the prompt. The later, the stricter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Inject {
     /// Never.
     Never,
@@ -161,13 +162,14 @@ pub enum Inject {
 }
 
 /// How the backend's native mode is used. The later, the stricter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum NativeUse {
-    /// Not at all.
-    Never,
     /// Where the backend has it.
     #[default]
     Prefer,
+    /// Not at all.
+    Never,
     /// Only backends that have it are asked.
     Require,
 }
@@ -188,7 +190,8 @@ pub struct SourceSpec {
 }
 
 /// Whose messages are a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum SourceRole {
     /// `user`
     User,
@@ -200,41 +203,41 @@ pub enum SourceRole {
     Tool,
 }
 
+impl SourceSpec {
+    /// The pages of the source that these messages are: each message starts one.
+    pub fn pages(&self, messages: &[String]) -> Vec<Arc<str>> {
+        let mut pages = Vec::new();
+        for message in messages {
+            for stretch in self.stretches(message) {
+                match &self.page_break {
+                    Some(between) => pages.extend(between.split(stretch).map(Arc::from)),
+                    None => pages.push(stretch.into()),
+                }
+            }
+        }
+        pages
+    }
+
+    /// What of a message belongs to the source: all of it, or what stands between the tags. A tag that is never closed
+    /// opens nothing.
+    fn stretches<'m>(&self, message: &'m str) -> Vec<&'m str> {
+        let Some(tag) = &self.tag else { return vec![message] };
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let mut stretches = Vec::new();
+        let mut rest = message;
+        while let Some((_, after)) = rest.split_once(&open) {
+            let Some((inside, after)) = after.split_once(&close) else { break };
+            stretches.push(inside);
+            rest = after;
+        }
+        stretches
+    }
+}
+
 impl Default for SourceSpec {
     fn default() -> Self {
         Self { roles: vec![SourceRole::User], tag: None, page_break: None, request: false, ignore_unreadable: false }
     }
-}
-
-/// A field that code sets.
-#[derive(Clone, Debug)]
-pub struct Assigned {
-    /// The member of the top-level object.
-    pub name: Arc<str>,
-    /// Where its value comes from.
-    pub value: AssignedValue,
-}
-
-/// Where the value of an assigned field comes from.
-#[derive(Clone, Debug)]
-pub enum AssignedValue {
-    /// A new UUID of version 4 or 7.
-    Uuid(u8),
-    /// The time of the verdict, as RFC 3339 has it.
-    NowRfc3339,
-    /// This value.
-    Const(Value),
-    /// A slug of the text at this path: small letters and digits of ASCII, joined by hyphens.
-    Slugify(Query),
-    /// The column of the row of a keyed table that the text at a path names.
-    Lookup {
-        /// The table's name.
-        table: Arc<str>,
-        /// The path of the key.
-        by: Query,
-        /// The column.
-        column: Arc<str>,
-    },
 }
 
 /// What a caller gets whose answer is not accepted.
@@ -254,7 +257,7 @@ pub enum Response {
     /// An error.
     Error,
     /// An object that satisfies the schema, from a template.
-    Object(Box<Value>),
+    Object(Box<ResponseObject>),
 }
 
 impl Default for Respond {
@@ -283,8 +286,28 @@ pub enum Limit {
     Set(Value),
 }
 
+impl Limit {
+    /// Takes over what is stricter in another policy's limit: the smaller number; of two settings the one that is here.
+    pub fn tighten(&mut self, other: &Self) {
+        if let (Self::AtMost(here), Self::AtMost(there)) = (&*self, other)
+            && below(there, here)
+        {
+            *self = other.clone();
+        }
+    }
+}
+
+/// Whether one number of JSON is smaller than another.
+pub fn below(one: &serde_json::Number, two: &serde_json::Number) -> bool {
+    match (Decimal::read(one.as_str()), Decimal::read(two.as_str())) {
+        (Ok(one), Ok(two)) => one < two,
+        _ => false,
+    }
+}
+
 /// With `n > 1`: what goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Choices {
     /// Those that are accepted.
     Passing,
@@ -350,6 +373,110 @@ impl Match {
     }
 }
 
+/// Two policies that claim what can be only one's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the policies `{first}` and `{second}` both {what}, and only one of them can")]
+pub struct Conflict {
+    /// The one.
+    pub first: Arc<str>,
+    /// The other.
+    pub second: Arc<str>,
+    /// What both do: `bring a schema`.
+    pub what: String,
+}
+
+/// The first conflict between policies that judge the same content.
+pub fn conflict(policies: &[&Policy]) -> Option<Conflict> {
+    for (index, first) in policies.iter().enumerate() {
+        for second in policies.iter().skip(index + 1) {
+            if let Some(what) = first.clash(second) {
+                return Some(Conflict { first: Arc::clone(&first.name), second: Arc::clone(&second.name), what });
+            }
+        }
+    }
+    None
+}
+
+impl Policy {
+    /// What this policy and another cannot both do, where they both do it.
+    fn clash(&self, other: &Self) -> Option<String> {
+        let rejects = |policy: &Self| policy.schema.as_ref().map(|schema| schema.on_conflict);
+        if let (Some(one), Some(two)) = (rejects(self), rejects(other))
+            && (one == OnConflict::Reject || two == OnConflict::Reject)
+        {
+            return Some("bring a schema, one of them with `on_schema_conflict: reject`".to_owned());
+        }
+        if self.envelope.is_some() && other.envelope.is_some() {
+            return Some("wrap a bare array".to_owned());
+        }
+        let fields = |policy: &Self| {
+            policy.assign.clone().map(|assign| assign.fields.iter().map(|f| Arc::clone(&f.name)).collect::<Vec<_>>())
+        };
+        if let (Some(one), Some(two)) = (fields(self), fields(other)) {
+            return Some(match one.iter().find(|name| two.contains(name)) {
+                Some(name) => format!("assign `{name}`"),
+                None => "assign fields".to_owned(),
+            });
+        }
+        (self.respond.has_object() && other.respond.has_object()).then(|| "respond with an object".to_owned())
+    }
+
+    /// Whether there can be a request that both match by its model and team alone. What they match by the name of a
+    /// schema or a tool is left to the request, for nobody but the caller knows it.
+    pub fn can_match_with(&self, other: &Self) -> bool {
+        let binding = |policy: &Self| {
+            let enforced = |entry: &&Match| entry.schema_names.is_empty() && entry.tools.is_empty();
+            policy.matches.iter().filter(enforced).cloned().collect::<Vec<_>>()
+        };
+        let (own, others) = (binding(self), binding(other));
+        own.iter().any(|one| others.iter().any(|two| one.meets(two)))
+    }
+}
+
+impl Match {
+    fn meets(&self, other: &Self) -> bool {
+        let any = |one: usize, two: usize| one == 0 || two == 0;
+        let models = any(self.models.len(), other.models.len())
+            || self.models.iter().any(|one| other.models.iter().any(|two| one.meets(two)));
+        let teams =
+            any(self.teams.len(), other.teams.len()) || self.teams.iter().any(|team| other.teams.contains(team));
+        models && teams
+    }
+}
+
+impl Respond {
+    fn has_object(&self) -> bool {
+        [&self.clarify, &self.reject].iter().any(|response| matches!(response, Response::Object(_)))
+    }
+}
+
+impl Glob {
+    /// Whether there is a name that both match. Exact; O(len * len).
+    pub fn meets(&self, other: &Self) -> bool {
+        let (one, two): (Vec<char>, Vec<char>) = (self.text.chars().collect(), other.text.chars().collect());
+        // `below[j]`: whether what is left of `one` and `two[j..]` have a name in common.
+        let cell = |row: &[bool], at: usize| row.get(at).copied().unwrap_or(false);
+        let mut below: Vec<bool> = Vec::new();
+        for i in (0..=one.len()).rev() {
+            let mut row = vec![false; two.len() + 1];
+            for j in (0..=two.len()).rev() {
+                let meets = match (one.get(i), two.get(j)) {
+                    (None, None) => true,
+                    (Some('*'), next) => cell(&below, j) || (next.is_some() && cell(&row, j + 1)),
+                    (own, Some('*')) => cell(&row, j + 1) || (own.is_some() && cell(&below, j)),
+                    (Some(a), Some(b)) => (a == b || *a == '?' || *b == '?') && cell(&below, j + 1),
+                    (None, Some(_)) | (Some(_), None) => false,
+                };
+                if let Some(cell) = row.get_mut(j) {
+                    *cell = meets;
+                }
+            }
+            below = row;
+        }
+        cell(&below, 0)
+    }
+}
+
 /// The policies in force, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Policies(BTreeMap<Arc<str>, Arc<Policy>>);
@@ -358,6 +485,11 @@ impl Policies {
     /// These policies; of two with one name the later counts, which the configuration does not let happen.
     pub fn new(all: impl IntoIterator<Item = Policy>) -> Self {
         Self(all.into_iter().map(|policy| (Arc::clone(&policy.name), Arc::new(policy))).collect())
+    }
+
+    /// The same, where others hold them too.
+    pub fn of(all: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        Self(all.into_iter().map(|policy| (Arc::clone(&policy.name), policy)).collect())
     }
 
     /// The policy of this name.
@@ -404,6 +536,36 @@ mod tests {
         let schema = Match { schema_names: glob("ord?r"), ..Match::default() };
         assert_eq!(schema.subject(ASKED), Some(Subject::Content));
         assert_eq!(schema.subject(Asked { schema_name: None, ..ASKED }), None);
+    }
+
+    #[test]
+    fn globs_meet_where_one_name_fits_both() {
+        for (one, two, meet) in [
+            ("order-*", "order-desk", true),
+            ("order-*", "*-desk", true),
+            ("order-*", "orders", false),
+            ("a*c", "a?c", true),
+            ("a?", "a", false),
+            ("*", "?", true),
+            ("*a*", "b*", true),
+            ("x*a", "x*b", false),
+            ("", "*", true),
+            ("", "?", false),
+            ("ä?", "?b", true),
+        ] {
+            let (a, b) = (Glob::new(one).unwrap(), Glob::new(two).unwrap());
+            assert_eq!((a.meets(&b), b.meets(&a)), (meet, meet), "{one} {two}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn globs_that_match_one_name_meet(name in "[ab]{0,5}", one in "[ab*?]{0,5}", two in "[ab*?]{0,5}") {
+            let (one, two) = (Glob::new(&one).unwrap(), Glob::new(&two).unwrap());
+            if one.matches(&name) && two.matches(&name) {
+                proptest::prop_assert!(one.meets(&two));
+            }
+        }
     }
 
     #[test]

@@ -10,9 +10,11 @@ use std::time::SystemTime;
 use http::StatusCode;
 
 use crate::api::reply::Usage;
+use crate::contract::gate::GateSeen;
 use crate::contract::verdict::Violations;
 use crate::digest::Digest;
 use crate::extraction::Rung;
+use crate::json::path::Path;
 use crate::wire::fault::Code;
 
 /// How an exchange ended. These are counted apart and never merged.
@@ -20,6 +22,8 @@ use crate::wire::fault::Code;
 pub enum Outcome {
     /// The contract was satisfied.
     Accepted,
+    /// The caller is asked back.
+    Clarified,
     /// The contract was broken.
     Rejected,
     /// The model refused, or the provider's filter cut the answer.
@@ -39,6 +43,7 @@ impl Outcome {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
+            Self::Clarified => "clarified",
             Self::Rejected => "rejected",
             Self::Refused => "refused",
             Self::Failed => "failed",
@@ -78,6 +83,17 @@ impl Native {
             Self::None => "none",
         }
     }
+}
+
+/// A policy that bound a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyRef {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The digest of its bundle.
+    pub digest: Digest,
+    /// Whether its verdict decided.
+    pub enforced: bool,
 }
 
 /// Everything that is known of one exchange when it ends. It holds no key and no header.
@@ -123,6 +139,30 @@ pub struct Record {
     pub failures: Vec<(Arc<str>, &'static str)>,
     /// What is wrong with the answer.
     pub violations: Option<Violations>,
+    /// Violations that decided nothing: of gates, or whole policies, that only watch.
+    pub observed: Option<Violations>,
+    /// The policies that bound the request.
+    pub policies: Vec<PolicyRef>,
+    /// How the answer would have come out under the policies that only watch.
+    pub watched: Option<Outcome>,
+    /// Policies watched, and the answer could not be judged: it could not be read, or was too large to be copied.
+    pub unwatched: bool,
+    /// What each gate came to, in every verdict of the exchange.
+    pub gates: Vec<GateSeen>,
+    /// What the caller is asked.
+    pub questions: Vec<String>,
+    /// Paths that a further attempt changed although no violation named them.
+    pub retry_changed_paths: Vec<Path>,
+    /// Bare arrays that were wrapped.
+    pub wrapped: u32,
+    /// Limits of policies that the request could not carry.
+    pub dropped: Vec<String>,
+    /// Answers that were judged.
+    pub rounds: u32,
+    /// What was accepted after more than one of them, of the first choice.
+    pub accepted: Option<String>,
+    /// What all attempts together took; none where one of them did not say.
+    pub usage_total: Option<Usage>,
     /// Calls to tools that no contract binds whose arguments break their parameters.
     pub loose_tool_violations: u32,
     /// What the answer cost, as far as the backend said.
@@ -163,6 +203,18 @@ impl Record {
             attempts: 0,
             failures: Vec::new(),
             violations: None,
+            observed: None,
+            policies: Vec::new(),
+            watched: None,
+            unwatched: false,
+            gates: Vec::new(),
+            questions: Vec::new(),
+            retry_changed_paths: Vec::new(),
+            wrapped: 0,
+            dropped: Vec::new(),
+            rounds: 0,
+            accepted: None,
+            usage_total: None,
             loose_tool_violations: 0,
             usage: None,
             text: None,

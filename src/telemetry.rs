@@ -34,6 +34,10 @@ pub struct Metrics {
     extractions: Counter<u64>,
     native: Counter<u64>,
     violations: Counter<u64>,
+    gates: Counter<u64>,
+    watched: Counter<u64>,
+    wrapped: Counter<u64>,
+    retries: Counter<u64>,
     upstream_failures: Counter<u64>,
     upstream_calls: Counter<u64>,
     tokens: Counter<u64>,
@@ -85,7 +89,11 @@ impl Metrics {
             reasons: counter("portcullis_reasons", "Why answers were not accepted, in one word."),
             extractions: counter("portcullis_extractions", "Where on the ladder accepted answers were found."),
             native: counter("portcullis_native_modes", "How the native structured-output mode was used."),
-            violations: counter("portcullis_violations", "Violations found, by gate."),
+            violations: counter("portcullis_violations", "Violations found, by policy, gate and action."),
+            gates: counter("portcullis_gates", "Verdicts of gates, by policy, gate and result."),
+            watched: counter("portcullis_watched", "Outcomes under policies that only watch."),
+            wrapped: counter("portcullis_wrapped_arrays", "Bare arrays that an envelope was put around."),
+            retries: counter("portcullis_retries", "Answers asked for once more, by the outcome in the end."),
             upstream_calls: counter("portcullis_upstream_calls", "Upstream calls by backend."),
             upstream_failures: counter(
                 "portcullis_upstream_failures",
@@ -122,8 +130,27 @@ impl Metrics {
         if let Some(rung) = record.rung.filter(|_| record.outcome == Outcome::Accepted) {
             self.extractions.add(1, &[KeyValue::new("rung", rung.as_str())]);
         }
-        for violation in record.violations.iter().flat_map(|violations| violations.iter()) {
-            self.violations.add(1, &[KeyValue::new("gate", violation.gate.to_string())]);
+        let all = record.violations.iter().chain(&record.observed).flat_map(|violations| violations.iter());
+        for violation in all {
+            let policy = KeyValue::new("policy", violation.policy.as_deref().unwrap_or_default().to_owned());
+            let gate = KeyValue::new("gate", violation.gate.to_string());
+            self.violations.add(1, &[policy, gate, KeyValue::new("action", violation.action.as_str())]);
+        }
+        for seen in &record.gates {
+            let policy = KeyValue::new("policy", Arc::clone(&seen.policy));
+            let gate = KeyValue::new("gate", Arc::clone(&seen.gate));
+            self.gates.add(1, &[policy, gate, KeyValue::new("result", seen.health.as_str())]);
+        }
+        if let Some(outcome) = record.watched {
+            self.watched.add(1, &[KeyValue::new("outcome", outcome.as_str())]);
+        } else if record.unwatched {
+            self.watched.add(1, &[KeyValue::new("outcome", "unjudged")]);
+        }
+        if record.wrapped > 0 {
+            self.wrapped.add(u64::from(record.wrapped), &[]);
+        }
+        if record.rounds > 1 {
+            self.retries.add(u64::from(record.rounds) - 1, std::slice::from_ref(&outcome));
         }
         if record.loose_tool_violations > 0 {
             self.loose_tools.add(u64::from(record.loose_tool_violations), &[]);

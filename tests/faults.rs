@@ -87,7 +87,12 @@ fn with_gateway(asking: impl FnOnce(SocketAddr) + Send + 'static) -> String {
         let behaviours: Vec<&str> = BEHAVIOURS.iter().map(|(name, _)| *name).collect();
         let mut configuration = config::embedded(&|_| None, &behaviours).unwrap();
         configuration.settings.listen.keepalive_after = Duration::from_millis(50);
-        let gateway = Gateway::new(configuration.settings, configuration.catalog, Faulty(Scripted::default()));
+        let gateway = Gateway::new(
+            configuration.settings,
+            configuration.catalog,
+            configuration.policies,
+            Faulty(Scripted::default()),
+        );
         let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held)).unwrap();
         let server = Arc::new(Server::new(gateway, metrics, None));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));

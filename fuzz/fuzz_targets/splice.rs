@@ -12,6 +12,7 @@ use portcullis::contract::{ContentContract, Contract};
 use portcullis::dialect::table::{BackendKind, Capabilities};
 use portcullis::json::string;
 use portcullis::record::Native;
+use portcullis::stage::bind::Binding;
 use portcullis::stage::{plan, prompt, shape};
 use serde::de::IgnoredAny;
 
@@ -22,7 +23,7 @@ fuzz_target!(|body: &[u8]| {
         (BackendKind::OpenaiCompatible, Some("k2 \"é\""), true),
         (BackendKind::OpenaiCompatible, None, false),
     ] {
-        for content in [Some(ContentContract::JsonObject), None] {
+        for content in [Some(ContentContract::object()), None] {
             let contract = Contract { content, ..Contract::default() };
             shaped(&request, contract, kind, model, system_role);
         }
@@ -44,10 +45,10 @@ fn shaped(request: &ChatRequest, contract: Contract, kind: BackendKind, model: O
     });
     let target = Target { backend, model: model.map(str::to_owned) };
     let alias = Arc::new(Alias { name: "a".into(), targets: vec![target], upstream_calls_max: 1 });
-    let plan = plan::plan(alias, contract, request);
+    let plan = plan::plan(alias, contract, None, Binding::default(), request).expect("no policy requires anything");
     let native = plan.targets[0].native;
-    let pieces = shape::shape(request, &plan.contract, &plan.targets[0]).expect("edits never overlap");
-    let out = Bytes::from(pieces.concat());
+    let shaped = shape::shape(request, &plan.contract, &plan.terms, &plan.targets[0], None).expect("edits never overlap");
+    let out = Bytes::from(shaped.body.concat());
     serde_json::from_slice::<IgnoredAny>(&out).expect("the result is JSON");
     let again = ChatRequest::read(out.clone()).expect("the result is a chat request");
 
@@ -57,7 +58,9 @@ fn shaped(request: &ChatRequest, contract: Contract, kind: BackendKind, model: O
         own || (format && plan.contract.content.is_some() && native == Native::Prompt)
     };
     let kept: Vec<_> = (0..request.members.len()).filter(|index| !dropped(*index)).collect();
-    assert_eq!(kept.len(), again.members.len(), "no member comes or goes but for those that are dropped");
+    let mut added = usize::from(native == Native::JsonObject && request.response_format.is_none());
+    added += usize::from(plan.targets[0].target.backend.capabilities.store && plan.terms.unstored && request.store.is_none());
+    assert_eq!(kept.len() + added, again.members.len(), "no member comes or goes but for those that are dropped");
     for (index, after) in kept.iter().zip(&again.members) {
         let (before, after) = (&request.body[request.members[*index].clone()], &out[after.clone()]);
         if request.members[*index].contains(&request.model_at.start) {

@@ -1,5 +1,8 @@
 //! The one form in which every backend's answer is judged.
 
+use std::ops::Range;
+
+use crate::extraction::Rung;
 use crate::json::JsonFault;
 use crate::wire::fault::Reported;
 
@@ -39,6 +42,57 @@ impl Choice {
     pub fn bytes(&self) -> usize {
         let calls: usize = self.tool_calls.iter().map(|call| call.arguments.len()).sum();
         calls + self.content.as_ref().map_or(0, String::len)
+    }
+}
+
+/// The part of one choice that passed its contract.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// The slice of the content that is the answer; none where the content goes on as it is.
+    pub slice: Option<Range<usize>>,
+    /// What code puts around the slice, as the policy declares.
+    pub around: Option<Around>,
+    /// How it was found.
+    pub rung: Option<Rung>,
+    /// It did not pass, and is left out: others did.
+    pub dropped: bool,
+}
+
+/// What code puts around an accepted slice: an envelope before and after it, and fields before its last bracket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Around {
+    /// Before the slice.
+    pub before: String,
+    /// Members, joined by commas, before the bracket that closes the whole.
+    pub fields: String,
+    /// After the slice: nothing, or the bracket that closes the envelope.
+    pub after: String,
+}
+
+impl Around {
+    /// The delivered text of an accepted slice.
+    pub fn around(&self, slice: &str) -> String {
+        if self.fields.is_empty() {
+            return format!("{}{slice}{}", self.before, self.after);
+        }
+        let fields = self.fields_after(slice);
+        match self.after.as_str() {
+            "" => {
+                let inside = slice.strip_suffix('}').unwrap_or(slice);
+                format!("{}{inside}{fields}}}", self.before)
+            }
+            after => format!("{}{slice}{fields}{after}", self.before),
+        }
+    }
+
+    /// The fields with the comma that parts them from what stands before them; `slice` is the model's part.
+    pub fn fields_after(&self, slice: &str) -> String {
+        let inside = slice.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let is_first = self.before.is_empty() && inside.is_some_and(|inside| inside.trim().is_empty());
+        match self.fields.is_empty() || is_first {
+            true => self.fields.clone(),
+            false => format!(",{}", self.fields),
+        }
     }
 }
 
@@ -99,10 +153,39 @@ impl Finish {
 /// Tokens, as far as the backend reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the prompt.
+    /// Of the prompt, cached ones included.
     pub input_tokens: Option<u64>,
     /// Of the answer, reasoning included.
     pub output_tokens: Option<u64>,
+    /// Of reasoning.
+    pub reasoning_tokens: Option<u64>,
+    /// Of the prompt, as far as they came from the backend's cache.
+    pub cached_tokens: Option<u64>,
+}
+
+impl Usage {
+    /// This and more of it. What is not known of one part is not known of the whole.
+    pub fn plus(self, more: Self) -> Self {
+        let sum = |one: Option<u64>, two: Option<u64>| Some(one?.saturating_add(two?));
+        Self {
+            input_tokens: sum(self.input_tokens, more.input_tokens),
+            output_tokens: sum(self.output_tokens, more.output_tokens),
+            reasoning_tokens: sum(self.reasoning_tokens, more.reasoning_tokens),
+            cached_tokens: sum(self.cached_tokens, more.cached_tokens),
+        }
+    }
+
+    /// It as a JSON object.
+    pub fn json(self) -> String {
+        let number = |tokens: Option<u64>| tokens.map_or("null".to_owned(), |tokens| tokens.to_string());
+        format!(
+            r#"{{"input_tokens":{},"output_tokens":{},"reasoning_tokens":{},"cached_tokens":{}}}"#,
+            number(self.input_tokens),
+            number(self.output_tokens),
+            number(self.reasoning_tokens),
+            number(self.cached_tokens)
+        )
+    }
 }
 
 /// Why a backend's answer cannot be read. All of these are the backend's fault.

@@ -120,7 +120,12 @@ fn server(said: Arc<Mutex<Bytes>>) -> anyhow::Result<Arc<Server<Tap>>> {
     let behaviours: Vec<&str> = BEHAVIOURS.iter().map(|(name, _)| *name).collect();
     let nothing = |_: &str| None;
     let configuration = config::embedded(&nothing, &behaviours)?;
-    let gateway = Gateway::new(configuration.settings, configuration.catalog, Tap { model: Scripted::default(), said });
+    let gateway = Gateway::new(
+        configuration.settings,
+        configuration.catalog,
+        configuration.policies,
+        Tap { model: Scripted::default(), said },
+    );
     let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held))?;
     Ok(Arc::new(Server::new(gateway, metrics, None)))
 }

@@ -57,11 +57,11 @@ async fn serve(configuration: Configuration, source: &str) -> Result<ExitCode, F
 
 /// A server made of a configuration.
 pub(super) fn server(configuration: Configuration) -> Result<Arc<Server<Backends>>, Failure> {
-    let Configuration { settings, catalog, .. } = configuration;
+    let Configuration { settings, catalog, policies, .. } = configuration;
     let upstream = Backends::new(&catalog).map_err(Failure::outside)?;
     let audit =
         settings.audit.clone().map(AuditLog::open).transpose().context("the audit record").map_err(Failure::Outside)?;
-    let gateway = Gateway::new(settings, catalog, upstream);
+    let gateway = Gateway::new(settings, catalog, policies, upstream);
     let metrics = Metrics::new(Arc::clone(&gateway.in_flight), Arc::clone(&gateway.held)).map_err(Failure::outside)?;
     Ok(Arc::new(Server::new(gateway, metrics, audit)))
 }

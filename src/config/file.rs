@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::config::unit::PRICE;
 use crate::config::unit::Size;
 use crate::config::unit::Span;
 use crate::dialect::table::BackendKind;
@@ -37,6 +38,12 @@ pub(super) struct ConfigFile {
     /// Model aliases: the names that clients put in `model`. `*` serves every other name, under that name.
     #[schemars(required, extend("minProperties" = 1))]
     pub(super) models: Option<BTreeMap<String, ModelFile>>,
+    /// The folder of policies, each a folder in it; without it, there are none.
+    #[schemars(length(min = 1))]
+    pub(super) policies: Option<String>,
+    /// What is said of a policy without a control that must be accepted, or without one for each of its gates.
+    #[schemars(extend("default" = "warn"))]
+    pub(super) controls: Option<ControlsFile>,
     /// The audit record; without it, none is written.
     pub(super) audit: Option<AuditFile>,
     /// The log.
@@ -282,6 +289,33 @@ pub(super) struct TargetFile {
     /// The model's name there; without it, the caller's own name.
     #[schemars(length(min = 1))]
     pub(super) model: Option<String>,
+    /// What it costs there; without it, what a request costs is not known.
+    pub(super) price: Option<PriceFile>,
+}
+
+/// What a model costs, in US dollars per million tokens, as decimals in quotes.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "Price")]
+pub(super) struct PriceFile {
+    /// Tokens of the prompt.
+    #[schemars(required, regex(pattern = PRICE))]
+    pub(super) input: Option<String>,
+    /// Tokens of the prompt that the backend had in its cache; without it, they cost what the others do.
+    #[schemars(regex(pattern = PRICE))]
+    pub(super) cached_input: Option<String>,
+    /// Tokens of the answer.
+    #[schemars(required, regex(pattern = PRICE))]
+    pub(super) output: Option<String>,
+}
+
+/// What is said of a policy whose controls leave something untested.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", rename = "Controls")]
+pub(super) enum ControlsFile {
+    /// A warning.
+    Warn,
+    /// An error.
+    Required,
 }
 
 /// The audit record.

@@ -11,11 +11,15 @@ use crate::config::check::Checked;
 use crate::config::expand;
 use crate::config::expand::World;
 use crate::config::file::ConfigFile;
+use crate::config::policies::Bundles;
+use crate::config::policy::bundle::EMBEDDED;
+use crate::config::policy::bundle::Files;
 use crate::config::problem::ConfigError;
 use crate::config::problem::ConfigErrors;
 use crate::config::problem::Problems;
 use crate::config::resolve;
 use crate::config::schema;
+use crate::config::schema::CONFIG;
 use crate::config::secret;
 use crate::config::secret::Found;
 use crate::config::source::Shown;
@@ -66,14 +70,27 @@ pub fn load_text(
     folder: &Path,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Configuration, ConfigErrors> {
+    load_with(name, text, folder, env, &[])
+}
+
+/// The same with these policies in force, where the text names no folder of them.
+fn load_with(
+    name: &str,
+    text: &str,
+    folder: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+    embedded: &[Files],
+) -> Result<Configuration, ConfigErrors> {
     if text.len() > FILE_MAX {
         return Err(ConfigErrors::one(ConfigError { name: name.to_owned(), message: too_large(), place: None }));
     }
     let source = Source::new(name, text);
     let mut problems = Problems::default();
     let mut shown = Shown::Words(schema::vocabulary());
-    let configuration = read(&source, &World { env, folder }, &mut shown, &mut problems);
-    match (source.report(problems, &shown), configuration) {
+    let mut bundles = Bundles { embedded, errors: Vec::new() };
+    let configuration = read(&source, &World { env, folder }, &mut shown, &mut problems, &mut bundles);
+    let errors = source.report(problems, &shown).into_iter().chain(bundles.errors).collect();
+    match (ConfigErrors::joined(errors), configuration) {
         (None, Some(configuration)) => Ok(configuration),
         (Some(errors), _) => Err(errors),
         (None, None) => {
@@ -85,13 +102,19 @@ pub fn load_text(
 
 /// The steps of reading, each of which leaves out what an earlier one reported. `Some` is worth something only where no
 /// problem was added.
-fn read(source: &Source<'_>, world: &World<'_>, shown: &mut Shown, problems: &mut Problems) -> Option<Configuration> {
+fn read(
+    source: &Source<'_>,
+    world: &World<'_>,
+    shown: &mut Shown,
+    problems: &mut Problems,
+    bundles: &mut Bundles<'_>,
+) -> Option<Configuration> {
     let text = source.text();
     if text.starts_with('\u{feff}') {
         problems.add(&(0..0), "the file starts with a byte order mark; save it as UTF-8 without one");
         return None;
     }
-    let tree = tree::parse(text, problems)?;
+    let tree = tree::parse(text, CONFIG.least, problems)?;
     let found = Found::of(&tree.root, text);
     let mut root = tree.root;
     *shown = Shown::But {
@@ -101,13 +124,13 @@ fn read(source: &Source<'_>, world: &World<'_>, shown: &mut Shown, problems: &mu
     unavailable::refuse_members(&mut root, problems);
     expand::expand(&mut root, world, problems);
     unavailable::refuse_values(&mut root, problems);
-    check::check(source, &mut root, shown, problems);
+    check::check(&CONFIG, source, &mut root, shown, problems);
     let checked = Checked { source, root: &root };
     let instance = root.to_json()?;
     // The schema has let through only what fits the structs, so this cannot fail; if it does all the same, the reason
     // is not shown, for serde's words hold values.
     let file: ConfigFile = serde_json::from_value(instance).ok()?;
-    resolve::resolve(file, &checked, shown, world, problems)
+    resolve::resolve(file, &checked, shown, world, problems, bundles)
 }
 
 fn too_large() -> String {
@@ -116,7 +139,7 @@ fn too_large() -> String {
 
 /// The configuration that serves without any file: the demo backend under `demo` and `demo/<behaviour>` for each of
 /// `behaviours`, OpenAI where `OPENAI_API_KEY` is set and not empty, and every other name to OpenAI, else to the demo.
-/// Loopback only, nobody is asked who they are.
+/// The example policies are in force. Loopback only, nobody is asked who they are.
 ///
 /// # Errors
 /// Where the key in the environment cannot be sent as a header.
@@ -134,5 +157,6 @@ pub fn embedded(env: &dyn Fn(&str) -> Option<String>, behaviours: &[&str]) -> Re
     }
     let fallback = if openai { "openai" } else { "demo" };
     text.push_str(&format!("  \"*\": {{targets: [{{backend: {fallback}}}]}}\n"));
-    load_text("(the embedded configuration)", &text, Path::new(""), env)
+    let bundles: Vec<Files> = EMBEDDED.iter().map(|(name, files)| Files::embedded(name, files)).collect();
+    load_with("(the embedded configuration)", &text, Path::new(""), env, &bundles)
 }

@@ -11,6 +11,8 @@ mod expand;
 mod file;
 mod load;
 mod model;
+mod policies;
+pub mod policy;
 mod problem;
 mod proxy;
 mod resolve;
@@ -32,7 +34,12 @@ pub use crate::config::problem::ConfigErrors;
 pub use crate::config::problem::Excerpt;
 pub use crate::config::problem::Place;
 
+use std::sync::Arc;
+
 use crate::catalog::Catalog;
+use crate::config::policy::Control;
+use crate::policy::Policies;
+use crate::policy::Policy;
 use crate::settings::Settings;
 
 /// A configuration with no unresolved name left in it.
@@ -42,12 +49,29 @@ pub struct Configuration {
     pub settings: Settings,
     /// Backends, model aliases and their targets.
     pub catalog: Catalog,
+    /// The policies in force.
+    pub policies: Policies,
+    /// What each of them is proved by, in the order of their names.
+    pub proofs: Vec<Proof>,
     /// What is allowed but probably not meant, each with its place; for the log at start. They hold no secret.
     pub warnings: Vec<String>,
+}
+
+/// A policy and its controls, each of which does what it should.
+#[derive(Debug)]
+pub struct Proof {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// Its file, for messages.
+    pub policy_file: String,
+    /// Its controls' file, for messages.
+    pub controls_file: String,
+    /// The controls, in the order of the file.
+    pub controls: Vec<Control>,
 }
 
 /// The JSON Schema (2020-12) of the configuration file, for editors. Members that this version does not have are not in
 /// it.
 pub fn schema() -> serde_json::Value {
-    schema::SCHEMA.clone()
+    schema::CONFIG.schema.clone()
 }

@@ -8,13 +8,16 @@ use crate::catalog::Alias;
 use crate::catalog::Backend;
 use crate::catalog::Catalog;
 use crate::catalog::Credentials;
+use crate::catalog::Price;
 use crate::catalog::Target;
 use crate::config::file::AuthFile;
 use crate::config::file::ModelFile;
+use crate::config::file::PriceFile;
 use crate::config::file::RouteFile;
 use crate::config::file::TargetFile;
 use crate::config::resolve::Notes;
 use crate::config::secret;
+use crate::json::decimal::Decimal;
 use crate::nearest::did_you_mean;
 
 /// Upstream calls that one request may cost, where nothing is written.
@@ -120,7 +123,15 @@ fn target(
         );
         notes.error(&path, message);
     }
-    Some(Target { backend: Arc::clone(backend), model: file.model })
+    Some(Target { backend: Arc::clone(backend), model: file.model, price: file.price.and_then(price) })
+}
+
+/// The schema has let through only what can be read.
+fn price(file: PriceFile) -> Option<Price> {
+    let read = |text: Option<String>| text.and_then(|text| Decimal::read(&text).ok());
+    let input = read(file.input)?;
+    let cached_input = read(file.cached_input).unwrap_or_else(|| input.clone());
+    Some(Price { input, cached_input, output: read(file.output)? })
 }
 
 fn spends_a_key(backend: &Backend) -> bool {

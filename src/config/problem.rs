@@ -26,6 +26,11 @@ impl ConfigErrors {
         Some(Self { first, rest: errors.collect() })
     }
 
+    /// The errors of several files, one after the other.
+    pub(super) fn joined(all: Vec<Self>) -> Option<Self> {
+        Self::of(all.into_iter().flat_map(|errors| std::iter::once(errors.first).chain(errors.rest)).collect())
+    }
+
     /// Every error, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         std::iter::once(&self.first).chain(&self.rest)

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -19,19 +20,24 @@ use crate::config::file::AuditFile;
 use crate::config::file::AuthFile;
 use crate::config::file::AuthModeFile;
 use crate::config::file::ConfigFile;
+use crate::config::file::ControlsFile;
 use crate::config::file::LimitsFile;
 use crate::config::file::ListenFile;
 use crate::config::file::LogFormatFile;
 use crate::config::file::ReloadFile;
 use crate::config::file::TelemetryFile;
 use crate::config::model;
+use crate::config::policies;
+use crate::config::policies::Bundles;
 use crate::config::problem::Problems;
 use crate::config::source::Shown;
 use crate::config::tls;
+use crate::config::tree::Node;
 use crate::config::unit::Size;
 use crate::config::unit::Span;
 use crate::nearest::did_you_mean;
 use crate::network::Network;
+use crate::policy::Policies;
 use crate::settings::Admin;
 use crate::settings::Audit;
 use crate::settings::AuditContent;
@@ -54,10 +60,25 @@ pub(super) struct Notes<'n> {
     checked: &'n Checked<'n>,
     shown: &'n Shown,
     problems: &'n mut Problems,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
-impl Notes<'_> {
+impl<'n> Notes<'n> {
+    /// Nothing noted yet.
+    pub(super) fn new(checked: &'n Checked<'n>, shown: &'n Shown, problems: &'n mut Problems) -> Self {
+        Self { checked, shown, problems, warnings: Vec::new() }
+    }
+
+    /// What is allowed, but probably not meant.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
+    }
+
+    /// The file and line of the part at `path`.
+    pub(super) fn declared(&self, path: &[&str]) -> String {
+        self.checked.source.file_and_line(self.offset(path))
+    }
+
     /// Reports an error at the value of `path`, or at the nearest part around it that is written.
     pub(super) fn error(&mut self, path: &[&str], message: impl Into<String>) {
         let offset = self.offset(path);
@@ -92,6 +113,11 @@ impl Notes<'_> {
     pub(super) fn is_broken(&self, path: &[&str]) -> bool {
         (1..=path.len())
             .any(|end| path.get(..end).and_then(|part| self.checked.root.at(part)).is_some_and(|node| node.broken))
+    }
+
+    /// Whether the part at `path`, or anything in it, was reported before.
+    pub(super) fn has_broken(&self, path: &[&str]) -> bool {
+        self.checked.root.at(path).is_some_and(Node::has_broken)
     }
 
     /// The names that the mapping at `path` has in the file, those of wrong members included.
@@ -148,8 +174,9 @@ pub(super) fn resolve(
     shown: &Shown,
     world: &World<'_>,
     problems: &mut Problems,
+    bundles: &mut Bundles<'_>,
 ) -> Option<Configuration> {
-    let mut notes = Notes { checked, shown, problems, warnings: Vec::new() };
+    let mut notes = Notes::new(checked, shown, problems);
     // What the schema allows is what this version does, so there is nothing to resolve.
     let (Some(1) | None, Some(ReloadFile::Never) | None) = (file.version, file.reload) else { return None };
     let auth = file.auth.unwrap_or_default();
@@ -164,9 +191,14 @@ pub(super) fn resolve(
     };
     let backends = backend::resolve(file.backends.unwrap_or_default(), &auth, world, &mut notes);
     let catalog = model::resolve(file.models.unwrap_or_default(), &backends, &auth, &mut notes);
+    let controls_required = file.controls == Some(ControlsFile::Required);
+    let proofs =
+        policies::resolve(file.policies, world.folder, listen.limits.schema, controls_required, &mut notes, bundles);
+    policies::check_aliases(&proofs, &catalog, &mut notes, bundles);
+    let policies = Policies::of(proofs.iter().map(|proof| Arc::clone(&proof.policy)));
     let auth = Auth { mode: auth_mode(auth.mode?), allow_remote: auth.allow_remote.unwrap_or(false) };
     let settings = Settings { listen, admin, auth, audit, telemetry, drain };
-    Some(Configuration { settings, catalog, warnings: notes.warnings })
+    Some(Configuration { settings, catalog, policies, proofs, warnings: notes.warnings })
 }
 
 fn auth_mode(mode: AuthModeFile) -> AuthMode {

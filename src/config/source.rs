@@ -30,6 +30,8 @@ pub(super) struct Source<'t> {
 /// What of the text may be shown.
 #[derive(Debug)]
 pub(super) enum Shown {
+    /// All of it: the file holds no secrets.
+    All,
     /// The file could be read, so its secrets are known by their place. Spans, sorted and apart, of the secrets; and
     /// spans of every scalar, which tell a comment's `#` from a text's.
     But { secrets: Vec<Range<usize>>, scalars: Vec<Range<usize>> },
@@ -80,6 +82,11 @@ impl<'t> Source<'t> {
         format!("{}:{}:{}", self.name, place.line, place.column)
     }
 
+    /// `name:line` of an offset.
+    pub(super) fn file_and_line(&self, offset: usize) -> String {
+        format!("{}:{}", self.name, self.place(offset, &Shown::Words(HashSet::new())).line)
+    }
+
     fn place(&self, offset: usize, shown: &Shown) -> Place {
         let offset = (0..=offset.min(self.text.len())).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0);
         let line = self.lines.partition_point(|start| *start <= offset).max(1);
@@ -107,6 +114,7 @@ impl<'t> Source<'t> {
     fn excerpt(&self, line: Range<usize>, offset: usize, shown: &Shown) -> Excerpt {
         let raw = self.text.get(line.clone()).unwrap_or_default().trim_end_matches(['\n', '\r']);
         let masks = match shown {
+            Shown::All => Vec::new(),
             Shown::But { secrets, scalars } => {
                 let comment = comment(raw, line.start, scalars);
                 let mut masks = secret::in_text(raw, comment);

@@ -336,7 +336,7 @@ fn key_material_is_read_and_never_shown() {
          certificate: ../certs/client.pem, key: ../certs/client.key}}",
         USED,
     ]);
-    let Configuration { settings, catalog, warnings } =
+    let Configuration { settings, catalog, warnings, .. } =
         read_in(&folder, &text).unwrap_or_else(|errors| panic!("{errors}"));
     let listen = settings.listen;
     assert_eq!(listen.trusted_proxies, ["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()]);
@@ -437,7 +437,7 @@ fn a_proxy_that_cannot_be_used_is_said_clearly_and_its_password_is_not() {
 #[test]
 fn the_sample_of_keys_is_yaml() {
     let mut problems = problem::Problems::default();
-    assert!(tree::parse(KEYS, &mut problems).is_some());
+    assert!(tree::parse(KEYS, "", &mut problems).is_some());
     assert!(problems.sorted().is_empty());
     assert!(errors(KEYS).contains("must be a mapping"));
 }
@@ -491,7 +491,7 @@ fn the_example_loads_with_its_comments_taken_in() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let Configuration { settings, catalog, warnings } = read(&with(&[])).unwrap();
+    let Configuration { settings, catalog, warnings, .. } = read(&with(&[])).unwrap();
     assert_eq!(settings.listen.address.to_string(), "127.0.0.1:8787");
     assert_eq!(settings.listen.limits, Limits::default());
     assert_eq!(settings.listen.limits.body, 32 << 20);

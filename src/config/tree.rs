@@ -22,6 +22,7 @@ use serde_saphyr::granit_parser::Span;
 
 use crate::config::problem::Problems;
 use crate::config::secret;
+use crate::json::decimal::Decimal;
 
 /// Open containers that a file may nest, aliases followed.
 const DEPTH_MAX: usize = 64;
@@ -128,6 +129,21 @@ impl Node {
         (0..=path.len()).rev().filter_map(|end| self.at(path.get(..end)?)).next().unwrap_or(self)
     }
 
+    /// Whether it, or anything in it, was reported before. No deeper than a file may nest.
+    pub(super) fn has_broken(&self) -> bool {
+        self.broken
+            || match &self.content {
+                Content::List(items) => items.iter().any(Node::has_broken),
+                Content::Map(entries) => entries.iter().any(|entry| entry.node.has_broken()),
+                _ => false,
+            }
+    }
+
+    /// A part that was read in another way than from YAML.
+    pub(super) fn of(span: Range<usize>, content: Content) -> Self {
+        Self::new(span, content)
+    }
+
     /// The text of a scalar as it is used.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
@@ -166,7 +182,8 @@ pub(super) struct Tree {
 }
 
 /// Reads one YAML document. `None` where it is not YAML at all, or holds nothing; what is wrong is in `problems`.
-pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Tree> {
+/// `empty` says what a file must hold at least.
+pub(super) fn parse(text: &str, empty: &str, problems: &mut Problems) -> Option<Tree> {
     let options = granit_parser::options! {
         emit_unresolved_aliases: true,
         disallow_directives: true,
@@ -198,7 +215,7 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Tree> {
     }
     let refused = std::mem::take(&mut builder.refused);
     let Some(root) = builder.root.take() else {
-        problems.add(&(0..0), "the file is empty; it must hold at least `version`, `auth`, `backends` and `models`");
+        problems.add(&(0..0), format!("the file is empty; it must hold at least {empty}"));
         return None;
     };
     Some(Tree { root, refused })
@@ -455,16 +472,34 @@ fn number(text: &str) -> Result<Option<Number>, &'static str> {
         return Ok(None);
     }
     let shaped = unsigned.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-'));
-    let Some(float) = shaped.then(|| text.parse::<f64>().ok()).flatten() else {
+    if !shaped || text.parse::<f64>().is_err() {
         return Ok(None);
-    };
+    }
     if let Ok(whole) = text.parse::<i64>() {
         return Ok(Some(whole.into()));
     }
-    // A whole number in another form (`4096.0`, `1e3`) is one to JSON Schema, so it is one here; 2^53 is where f64
-    // stops holding every whole number.
-    if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 {
-        return Ok(Some((float as i64).into()));
+    let written = as_json(text);
+    let exact = Decimal::read(&written).map_err(|_| "this number is too large")?;
+    // A whole number in another form (`4096.0`, `1e3`) is one to JSON Schema, so it is one here.
+    if let Some(whole) = exact.to_i64() {
+        return Ok(Some(whole.into()));
     }
-    Number::from_f64(float).map(Some).ok_or("this number is too large")
+    written.parse().map(Some).map_err(|_| "this number is too large")
+}
+
+/// A number as JSON writes it: YAML's core schema takes `+1`, `.5`, `1.` and zeros in front, too. No digit that counts
+/// is lost.
+fn as_json(text: &str) -> String {
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (digits, exponent) = unsigned.find(['e', 'E']).map_or((unsigned, ""), |at| unsigned.split_at(at));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let whole = match whole.trim_start_matches('0') {
+        "" => "0",
+        digits => digits,
+    };
+    let point = if fraction.is_empty() { "" } else { "." };
+    [sign, whole, point, fraction, exponent].concat()
 }

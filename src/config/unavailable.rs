@@ -9,16 +9,13 @@ use crate::config::tree::Content;
 use crate::config::tree::Node;
 
 /// Members; `*` stands for any name or index.
-pub(super) const MEMBERS: [&[&str]; 16] = [
+pub(super) const MEMBERS: [&[&str]; 13] = [
     &["auth", "keys"],
     &["backends", "*", "context"],
     &["backends", "*", "health"],
     &["backends", "*", "circuit"],
     &["backends", "*", "capabilities", "keywords"],
-    &["models", "*", "targets", "*", "price"],
     &["models", "*", "targets", "*", "weight"],
-    &["policies"],
-    &["controls"],
     &["state"],
     &["audit", "rotate"],
     &["audit", "keep"],
@@ -43,7 +40,12 @@ const VALUES: [(&[&str], &[&str], &str); 5] = [
 
 /// Reports members that are not available, and takes them out of what is checked and used.
 pub(super) fn refuse_members(root: &mut Node, problems: &mut Problems) {
-    for pattern in MEMBERS {
+    refuse(&MEMBERS, root, problems);
+}
+
+/// Reports these members, which are not available, and takes them out of what is checked and used.
+pub(super) fn refuse(members: &[&[&str]], root: &mut Node, problems: &mut Problems) {
+    for pattern in members {
         if let Some((member, parents)) = pattern.split_last() {
             each(root, parents, &mut Vec::new(), &mut |node, path| {
                 let Content::Map(entries) = &mut node.content else { return };

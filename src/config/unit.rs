@@ -15,6 +15,11 @@ use serde::de::Error;
 pub(super) const SIZE: &str = "^[0-9]{1,10}(B|KiB|MiB|GiB)$";
 /// How a duration is written; a `minLength` of 1 stands beside it, since every part may be absent.
 pub(super) const DURATION: &str = "^([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$";
+/// How a price is written.
+pub(super) const PRICE: &str = "^(0|[1-9][0-9]{0,8})(\\.[0-9]{1,9})?$";
+/// A price in words.
+pub(super) const PRICE_HELP: &str =
+    "a price: US dollars per million tokens, a decimal in quotes, for example `\"0.25\"`";
 /// A size in words.
 pub(super) const SIZE_HELP: &str =
     "a size: a whole number with `B`, `KiB`, `MiB` or `GiB` after it, for example `32MiB`";

@@ -119,7 +119,8 @@ fn types(kind: &TypeKind) -> String {
     }
 }
 
-fn type_of(value: &Value) -> &'static str {
+/// What a value is, for messages.
+pub fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

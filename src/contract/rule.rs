@@ -140,6 +140,13 @@ impl<'v> Bindings<'v> {
         Self::default()
     }
 
+    /// The same with no more than `steps` steps left.
+    #[must_use]
+    pub fn with_steps(self, steps: u64) -> Self {
+        self.steps.set(steps.min(self.steps.get()));
+        self
+    }
+
     /// Binds a variable.
     pub fn set(&mut self, variable: Variable, value: RuleValue<'v>) {
         if let Some(slot) = self.values.get_mut(variable as usize) {
@@ -245,6 +252,11 @@ impl Rule {
     /// The rule as written.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Whether the rule names a variable.
+    pub fn reads(&self, variable: Variable) -> bool {
+        self.compiled.expression.references().has_variable(variable.name())
     }
 
     /// What the rule comes to, as JSON; numbers exact.

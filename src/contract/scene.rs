@@ -1,6 +1,7 @@
 //! What gates look at: one answer, the source that it must be grounded in, and what is known of the call.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::cell::OnceCell;
 use std::time::Duration;
 
@@ -9,6 +10,12 @@ use serde_json::Value;
 use crate::api::reply::Usage;
 use crate::contract::PolicyContract;
 use crate::contract::ground::Ground;
+use crate::contract::rule::Bindings;
+use crate::contract::rule::RuleValue;
+use crate::contract::rule::STEPS_MAX;
+use crate::contract::rule::Variable;
+use crate::contract::template::TemplateContext;
+use crate::contract::template::TemplateValue;
 use crate::json::JsonFault;
 use crate::json::decimal::Decimal;
 use crate::json::query::Query;
@@ -29,17 +36,68 @@ pub struct Scene<'a> {
     pub call: &'a Call,
 }
 
+impl<'a> Scene<'a> {
+    /// What rules see, but for `this`. Cheap: nothing is converted before a rule looks at it. What a rule spends of its steps
+    /// is told by [`Scene::spent`].
+    pub fn bindings(&self) -> Bindings<'a> {
+        let usage = self.call.usage.unwrap_or_default();
+        let tokens = |count: Option<u64>| RuleValue::from_json(&count.map_or(Value::Null, Value::from));
+        let said = |text: &'a Option<String>| match text {
+            Some(text) => RuleValue::from_text(text),
+            None => RuleValue::from_json(&Value::Null),
+        };
+        let request = &self.call.request;
+        let request = [
+            ("model", said(&request.model)),
+            ("team", said(&request.team)),
+            ("user", said(&request.user)),
+            ("time", said(&request.time)),
+        ];
+        let usage = [
+            ("input_tokens", tokens(usage.input_tokens)),
+            ("output_tokens", tokens(usage.output_tokens)),
+            ("reasoning_tokens", tokens(usage.reasoning_tokens)),
+        ];
+        let object = |members: Vec<(&'static str, RuleValue<'a>)>| {
+            RuleValue::from_members(members.into_iter().map(|(name, value)| (Cow::Borrowed(name), value)))
+        };
+        Bindings::new()
+            .with_steps(self.answer.steps.get())
+            .with(Variable::Output, RuleValue::from_place(self.answer.root()))
+            .with(Variable::Source, self.ground.pages_of_rules().clone())
+            .with(Variable::Facts, self.ground.facts_of_rules().clone())
+            .with(Variable::Data, self.contract.data_of_rules().clone())
+            .with(Variable::Request, object(request.into()))
+            .with(Variable::Usage, object(usage.into()))
+    }
+
+    /// Enters the steps that rules have taken with these bindings.
+    pub fn spent(&self, bindings: &Bindings<'_>) {
+        self.answer.steps.set(bindings.steps());
+    }
+
+    /// What templates see of the scene: `output`, `facts` and `data`.
+    pub fn context(&self) -> TemplateContext {
+        TemplateContext::new()
+            .with("output", TemplateValue::from_json(self.answer.tree()))
+            .with("facts", self.ground.facts_of_templates().clone())
+            .with("data", self.contract.data_of_templates().clone())
+    }
+}
+
 /// An answer under judgement.
 pub struct Answer<'t> {
     text: &'t str,
     tape: Tape<'t>,
     tree: OnceCell<Value>,
+    /// Steps that rules may still take on it, all gates together.
+    steps: Cell<u64>,
 }
 
 impl<'t> Answer<'t> {
     /// Reads an answer, which strict extraction has accepted.
     pub fn read(text: &'t str) -> Result<Self, JsonFault> {
-        Ok(Self { text, tape: Tape::of(text)?, tree: OnceCell::new() })
+        Ok(Self { text, tape: Tape::of(text)?, tree: OnceCell::new(), steps: Cell::new(STEPS_MAX) })
     }
 
     /// Its text.
@@ -71,6 +129,21 @@ pub struct Call {
     pub prompt_bytes: Option<u64>,
     /// Tokens that the backend's context holds; none where that is not known.
     pub context: Option<u64>,
+    /// Who asked, and when.
+    pub request: Asker,
+}
+
+/// What rules see of the request.
+#[derive(Clone, Debug, Default)]
+pub struct Asker {
+    /// The model as the caller named it.
+    pub model: Option<String>,
+    /// The caller's team.
+    pub team: Option<String>,
+    /// The end user, as the caller names them.
+    pub user: Option<String>,
+    /// When the request arrived, as RFC 3339 has it.
+    pub time: Option<String>,
 }
 
 /// Where an object that carries its own evidence keeps value, quote and page.

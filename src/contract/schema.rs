@@ -15,6 +15,7 @@ use crate::digest::Digest;
 use crate::extraction::Admits;
 use crate::json::JsonFault;
 use crate::json::check;
+use crate::json::compare;
 use crate::json::path::Path;
 use crate::json::path::Segment;
 use crate::json::string;
@@ -149,6 +150,39 @@ impl CompiledSchema {
     /// The compiled validator.
     pub fn validator(&self) -> &Validator<OnTape> {
         &self.validator
+    }
+}
+
+/// Members of a schema that say nothing about instances.
+const ANNOTATIONS: [&str; 9] =
+    ["title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema"];
+
+/// Whether two schemas are the same once what says nothing about instances is taken away. Their depth was bounded when they
+/// were compiled.
+pub fn same_constraints(one: &CompiledSchema, two: &CompiledSchema) -> bool {
+    one.digest == two.digest || compare::equal(&bare(&one.value, true), &bare(&two.value, true))
+}
+
+/// A schema without its annotations. Under `properties` and the like, names are members and no keywords.
+fn bare(schema: &Value, keywords: bool) -> Value {
+    match schema {
+        Value::Object(members) => Value::Object(
+            members
+                .iter()
+                .filter(|(key, _)| !(keywords && ANNOTATIONS.contains(&key.as_str())))
+                .map(|(key, value)| {
+                    let literal = keywords && matches!(key.as_str(), "enum" | "const");
+                    let named = keywords
+                        && matches!(
+                            key.as_str(),
+                            "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas"
+                        );
+                    (key.clone(), if literal { value.clone() } else { bare(value, !named) })
+                })
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.iter().map(|item| bare(item, keywords)).collect()),
+        other => other.clone(),
     }
 }
 
@@ -337,6 +371,17 @@ mod tests {
         assert!(refused(r#"{"$schema":"https://example.com/mine"}"#).starts_with('$'));
         assert!(refused(r#"{"pattern":"(a{1000}){1000}"}"#).starts_with('$'));
         assert!(refused(r#"{"pattern":"("}"#).starts_with('$'));
+    }
+
+    #[test]
+    fn annotations_make_no_other_schema() {
+        let same = |one: Value, two: Value| same_constraints(&compile(&one).unwrap(), &compile(&two).unwrap());
+        let plain = json!({"type": "object", "properties": {"title": {"type": "string"}}});
+        let told = json!({"title": "T", "description": "d", "properties": {"title": {"type": "string", "examples": ["x"]}}, "type": "object"});
+        assert!(same(plain.clone(), told));
+        assert!(!same(plain.clone(), json!({"type": "object", "properties": {}})));
+        assert!(!same(plain, json!({"type": "object", "properties": {"title": {"type": "string", "maxLength": 1}}})));
+        assert!(!same(json!({"const": {"title": 1}}), json!({"const": {}})));
     }
 
     #[test]

@@ -3,6 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::json::fault::shown;
 use crate::json::path::Path;
 
 /// Violations that are listed; further ones are only counted.
@@ -40,7 +44,8 @@ impl Violation {
 }
 
 /// What follows from a violation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It is recorded and counted; the answer goes on.
     Monitor,
@@ -125,13 +130,49 @@ impl Violations {
         self.total += unlisted;
     }
 
-    /// Moves the bytes that the violations name by `offset`: from a slice to the text around it.
-    pub fn shift(&mut self, offset: usize) {
-        for violation in std::iter::once(&mut self.first).chain(&mut self.rest) {
-            if let Some(at) = &mut violation.at {
-                *at = at.start + offset..at.end + offset;
-            }
+    /// These violations, of which there are `total`; none where there are none.
+    pub fn listed(found: Vec<Violation>, total: usize) -> Option<Self> {
+        let mut all = Self::of(found)?;
+        all.total = all.total.max(total);
+        Some(all)
+    }
+
+    /// Moves the bytes that the violations name to where `place` says that they stand; none for nowhere.
+    pub fn place(&mut self, place: impl Fn(Range<usize>) -> Option<Range<usize>>) {
+        for violation in self.each() {
+            violation.at = violation.at.take().and_then(&place);
         }
+    }
+
+    /// The same with no bytes named: they were of a text that is not the model's.
+    pub fn without_places(mut self) -> Self {
+        self.place(|_| None);
+        self
+    }
+
+    /// The same as violations of a policy.
+    pub fn of_policy(mut self, policy: &Arc<str>) -> Self {
+        self.each().for_each(|violation| violation.policy = Some(Arc::clone(policy)));
+        self
+    }
+
+    /// The same with another action.
+    pub fn with_action(mut self, action: Action) -> Self {
+        self.each().for_each(|violation| violation.action = action);
+        self
+    }
+
+    /// The same as violations of a tool call: `arguments` is the path of its arguments, and each message says where in them.
+    pub fn inside(mut self, tool: &str, arguments: &Path) -> Self {
+        for violation in self.each() {
+            violation.message = format!("`{}` {}: {}", shown(tool), violation.path, violation.message);
+            violation.path = arguments.clone();
+        }
+        self
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Violation> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
     }
 
     /// How many there are, listed or not.

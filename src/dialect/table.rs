@@ -63,6 +63,12 @@ pub struct Capabilities {
     pub json_object: bool,
     /// Messages with the role `system` reach the model.
     pub system_role: bool,
+    /// The provider keeps answers unless `store: false` is sent.
+    #[serde(default)]
+    pub store: bool,
+    /// Members of a request that it does not take.
+    #[serde(default)]
+    pub without: Vec<String>,
     /// Tags that open and close a block of reasoning at the start of the text.
     #[serde(default = "Capabilities::default_reasoning_tags")]
     pub reasoning_tags: Vec<ReasoningTag>,
@@ -102,6 +108,12 @@ impl Capabilities {
         if let Some(flag) = by.system_role {
             self.system_role = flag;
         }
+        if let Some(flag) = by.store {
+            self.store = flag;
+        }
+        if let Some(members) = &by.without {
+            self.without = members.clone();
+        }
         if let Some(tags) = &by.reasoning_tags {
             self.reasoning_tags = tags.clone();
         }
@@ -113,6 +125,8 @@ impl Capabilities {
             json_schema: SchemaMode::None,
             json_object: false,
             system_role: true,
+            store: false,
+            without: Vec::new(),
             reasoning_tags: Self::default_reasoning_tags(),
         }
     }
@@ -128,6 +142,10 @@ pub struct CapabilityOverrides {
     pub json_object: Option<bool>,
     /// Whether messages with the role `system` reach the model.
     pub system_role: Option<bool>,
+    /// Whether the provider keeps answers unless `store: false` is sent.
+    pub store: Option<bool>,
+    /// Members of a request that it does not take; limits of policies leave them out.
+    pub without: Option<Vec<String>>,
     /// Tags around a block of reasoning at the start of the text.
     pub reasoning_tags: Option<Vec<ReasoningTag>>,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use bytes::BytesMut;
 use http::HeaderMap;
 use http::HeaderValue;
@@ -10,16 +11,26 @@ use http::Method;
 use http::StatusCode;
 use http::header;
 use http_body_util::BodyExt as _;
+use tokio::task::JoinHandle;
 
 use crate::api::backend::openai;
 use crate::api::backend::openai_stream::Collector;
 use crate::api::ingress::chat::ChatRequest;
 use crate::api::ingress::chat_answer;
+use crate::api::ingress::chat_answer::Instead;
 use crate::api::reply::Choice;
 use crate::api::reply::Reply;
 use crate::api::reply::ReplyError;
+use crate::api::reply::Usage;
 use crate::catalog::Backend;
 use crate::catalog::Credentials;
+use crate::catalog::Target;
+use crate::contract::assign::Minter;
+use crate::contract::ground::LazyGround;
+use crate::contract::scene;
+use crate::contract::verdict::Action;
+use crate::contract::verdict::Violation;
+use crate::contract::verdict::Violations;
 use crate::exchange::Gateway;
 use crate::exchange::Incoming;
 use crate::exchange::Out;
@@ -28,6 +39,10 @@ use crate::exchange::collect::Hold;
 use crate::exchange::deadline::InTime;
 use crate::exchange::sifted::Sifted;
 use crate::exchange::sifted::Wrong;
+use crate::exchange::watch::Watch;
+use crate::json::diff;
+use crate::json::path::Path;
+use crate::json::tree;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
@@ -39,11 +54,19 @@ use crate::stage::headers;
 use crate::stage::headers::Reading;
 use crate::stage::judge;
 use crate::stage::judge::Failed;
+use crate::stage::judge::Judgement;
+use crate::stage::judge::Known;
 use crate::stage::judge::Refused;
 use crate::stage::judge::Verdict;
+use crate::stage::plan;
 use crate::stage::plan::Delivery;
 use crate::stage::plan::Plan;
+use crate::stage::plan::RetryTerms;
 use crate::stage::plan::TargetPlan;
+use crate::stage::prompt;
+use crate::stage::respond;
+use crate::stage::respond::Decision;
+use crate::stage::respond::Respond;
 use crate::stage::send::Call;
 use crate::stage::send::CallBody;
 use crate::stage::send::UploadError;
@@ -52,6 +75,7 @@ use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
 use crate::stage::shape;
+use crate::stage::shape::Again;
 use crate::stage::sift::Sift;
 use crate::wire::fault::Code;
 use crate::wire::fault::Reported;
@@ -116,23 +140,136 @@ impl Missed {
     }
 }
 
+/// What one attempt that had an answer came to.
+pub(super) enum Ended {
+    /// It is what the caller gets.
+    Out(Out),
+    /// The answer is not accepted. The model may be asked once more.
+    Stopped(Box<Stopped>),
+}
+
+/// An answer that is not accepted, and what the caller gets where it stays at that.
+pub(super) struct Stopped {
+    out: Out,
+    outcome: Outcome,
+    stage: &'static str,
+    reason: &'static str,
+    violations: Violations,
+    /// What the model said in the choice that decided.
+    said: String,
+    /// The answer as it was judged; empty where none was cut out.
+    answer: String,
+}
+
+/// Where, and with what words, the next round asks.
+struct Round {
+    targets: Vec<TargetPlan>,
+    again: Option<Again>,
+    /// Rounds before this one.
+    number: u32,
+}
+
 impl<U: Upstream> Attempts<'_, U> {
+    /// Asks target after target, and once more where a policy says so. Ends with the first answer that is accepted, with
+    /// one that is not and is not worth another attempt, or with the failure of the last target.
+    pub(super) async fn run(&self, record: &mut Record) -> Out {
+        let mut calls = self.plan.alias.upstream_calls_max;
+        let mut round = Round { targets: self.plan.targets.clone(), again: None, number: 0 };
+        let mut before: Option<Box<Stopped>> = None;
+        loop {
+            match self.round(&round, &mut calls, record).await {
+                Ok(Ended::Out(out)) => {
+                    if let Some(before) = &before {
+                        changed_paths(before, &self.delivered(record), record);
+                    }
+                    return out;
+                }
+                Ok(Ended::Stopped(stopped)) => {
+                    if let Some(before) = &before {
+                        changed_paths(before, &stopped.answer, record);
+                    }
+                    match self.once_more(&stopped, &round, calls) {
+                        Some(next) => round = next,
+                        None => return self.stopped(*stopped, record),
+                    }
+                    before = Some(stopped);
+                }
+                Err(missed) => {
+                    record.reason = Some(missed.reason);
+                    // An answer was there and was judged: that the next attempt failed does not change what is wrong with it.
+                    return match before {
+                        Some(before) => self.stopped(*before, record),
+                        None => Out::Fault(missed.fault),
+                    };
+                }
+            }
+        }
+    }
+
+    /// What the caller gets of an answer that is not accepted, with what the record tells of it.
+    fn stopped(&self, stopped: Stopped, record: &mut Record) -> Out {
+        record.outcome = stopped.outcome;
+        record.reason = Some(stopped.reason);
+        record.violations = Some(stopped.violations);
+        stopped.out
+    }
+
+    /// The text that was accepted of the first choice.
+    fn delivered(&self, record: &Record) -> String {
+        record.accepted.clone().unwrap_or_default()
+    }
+
+    /// The next round, where every violation is one that a policy finds worth another attempt.
+    fn once_more(&self, stopped: &Stopped, round: &Round, calls: u32) -> Option<Round> {
+        let terms = self.plan.terms.retry.as_ref()?;
+        if round.number >= terms.attempts || calls == 0 || self.delivery != Delivery::Hold {
+            return None;
+        }
+        let is_named = |policy: Option<&str>, gate: &str| {
+            terms.on.iter().any(|(own, named)| **named == *gate && policy.is_none_or(|policy| **own == *policy))
+        };
+        let worth = |violation: &Violation| match stopped.stage {
+            "extract" => is_named(None, "extraction"),
+            _ if stopped.reason == "schema" => is_named(None, "schema"),
+            "judge" => violation.action == Action::Monitor || is_named(violation.policy.as_deref(), &violation.gate),
+            _ => false,
+        };
+        // Beyond those that are listed nobody has looked.
+        let all_listed = stopped.violations.total() == stopped.violations.iter().count();
+        if !all_listed || !stopped.violations.iter().all(worth) {
+            return None;
+        }
+        let targets = self.escalated(terms, round.number)?;
+        let told = stopped.violations.iter().map(|violation| (violation.path.to_string(), violation.message.clone()));
+        let again = Again { said: stopped.said.clone(), feedback: prompt::feedback(told) };
+        Some(Round { targets, again: Some(again), number: round.number + 1 })
+    }
+
+    /// The targets of the round after round `number`: of the alias that stands next in `escalate`, else the request's own.
+    fn escalated(&self, terms: &RetryTerms, number: u32) -> Option<Vec<TargetPlan>> {
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some(name) = terms.escalate.get(index) else { return Some(self.plan.targets.clone()) };
+        let alias = self.gateway.catalog.alias(name)?;
+        plan::targets(alias, &self.plan.contract, &self.plan.terms, self.request).ok()
+    }
+
     /// Asks target after target. Ends with the first answer, the first failure that no other target could
     /// mend, or the failure of the last one.
-    pub(super) async fn run(&self, record: &mut Record) -> Out {
-        let calls = usize::try_from(self.plan.alias.upstream_calls_max).unwrap_or(usize::MAX);
+    async fn round(&self, round: &Round, calls: &mut u32, record: &mut Record) -> Result<Ended, Missed> {
         let mut last = None;
-        for target in self.plan.targets.iter().take(calls) {
+        for target in &round.targets {
+            let Some(left) = calls.checked_sub(1) else { break };
+            *calls = left;
             record.attempts += 1;
             record.backend = Some(target.target.backend.name.clone());
             record.upstream_model = target.target.model.clone();
             record.native = target.native;
             record.waits_since = Some(Instant::now());
             let left = tokio::time::Instant::from_std(self.deadline);
-            let tried = tokio::time::timeout_at(left, self.attempt(target, record)).await;
+            let tried = tokio::time::timeout_at(left, self.attempt(target, round.again.as_ref(), record)).await;
             record.answered();
             match tried {
-                Ok(Ok(ended)) => return ended,
+                Ok(Ok(ended)) => return Ok(ended),
                 Ok(Err(missed)) => {
                     let missed = missed.without_secrets(&target.target.backend);
                     missed.log(record);
@@ -150,22 +287,27 @@ impl<U: Upstream> Attempts<'_, U> {
                 }
             }
         }
-        let missed = last.unwrap_or_else(out_of_time);
-        record.reason = Some(missed.reason);
-        Out::Fault(missed.fault)
+        Err(last.unwrap_or_else(out_of_time))
     }
 
     /// One attempt. The time spent upstream is entered in the record as soon as the rest is the gateway's own.
-    async fn attempt(&self, target: &TargetPlan, record: &mut Record) -> Result<Out, Missed> {
-        let reading = if self.delivery == Delivery::Relay { Reading::Relayed } else { Reading::Held };
+    async fn attempt(&self, target: &TargetPlan, again: Option<&Again>, record: &mut Record) -> Result<Ended, Missed> {
+        let relayed = self.delivery == Delivery::Relay;
+        // What is watched must be read, so it is asked for as it is.
+        let asking = if relayed && self.plan.watch.is_none() { Reading::Relayed } else { Reading::Held };
+        let reading = if relayed { Reading::Relayed } else { Reading::Held };
         let backend = &target.target.backend;
-        let body = shape::shape(self.request, &self.plan.contract, target).map_err(|error| internal(&error))?;
+        let Plan { contract, terms, .. } = self.plan;
+        let shaped = shape::shape(self.request, contract, terms, target, again).map_err(|error| internal(&error))?;
+        record.dropped = shaped.dropped;
+        let added = shaped.body.iter().map(Bytes::len).sum::<usize>().saturating_sub(self.request.body.len());
+        let grounding = self.ground();
         let call = Call {
             target: target.target.clone(),
             method: Method::POST,
             path: "/chat/completions".to_owned(),
-            headers: headers::outbound(&self.incoming.headers, &self.incoming.caller, backend, reading),
-            body: CallBody::Pieces(body),
+            headers: headers::outbound(&self.incoming.headers, &self.incoming.caller, backend, asking),
+            body: CallBody::Pieces(shaped.body),
         };
         let reply = self.gateway.upstream.send(call).await.map_err(unsent)?;
         record.upstream_request_id =
@@ -176,9 +318,10 @@ impl<U: Upstream> Attempts<'_, U> {
         if self.delivery == Delivery::Relay {
             record.outcome = Outcome::Unchecked;
             record.answered();
+            let watch = self.watched(target, &reply.headers);
             let headers = headers::inbound(&reply.headers, backend, reading);
             let body = self.in_time(backend, reply.body);
-            return Ok(Out::Relay { status: reply.status, headers, body });
+            return Ok(Ended::Out(Out::Relay { status: reply.status, headers, body, watch }));
         }
         let inbound = headers::inbound(&reply.headers, backend, reading);
         if self.delivery == Delivery::Sift && is_plain_events(&reply.headers) {
@@ -188,21 +331,37 @@ impl<U: Upstream> Attempts<'_, U> {
             let mut headers = inbound;
             headers.extend(answer::event_headers());
             return match begun {
-                Ok(()) => Ok(Out::Sift { headers, stream }),
-                Err(Wrong::Verdict(fault)) => Ok(Out::Fault(fault)),
+                Ok(()) => Ok(Ended::Out(Out::Sift { headers, stream })),
+                Err(Wrong::Verdict(fault)) => Ok(Ended::Out(Out::Fault(fault))),
                 Err(Wrong::Missed(missed)) => Err(missed),
             };
         }
         let (came, share) = self.collect(backend, reply).await?;
         record.answered();
-        let mut ended = self.judged(target, came, record).await?;
-        if let Out::Held(answer) = &mut ended {
+        if let Some(grounding) = grounding {
+            grounding.await.map_err(|error| internal(&error))?;
+        }
+        let mut ended = self.judged(target, came, added, record).await?;
+        let out = match &mut ended {
+            Ended::Out(out) => out,
+            Ended::Stopped(stopped) => &mut stopped.out,
+        };
+        if let Out::Held(answer) = out {
             answer.held = Some(share);
             let mut headers = inbound;
             headers.extend(std::mem::take(&mut answer.headers));
             answer.headers = headers;
         }
         Ok(ended)
+    }
+
+    /// A copy of an answer that goes on as it comes, where policies watch it.
+    fn watched(&self, target: &TargetPlan, headers: &HeaderMap) -> Option<Box<Watch>> {
+        let contract = self.plan.watch.clone()?;
+        let share = self.gateway.held.take(0).ok()?;
+        let tags = target.target.backend.capabilities.reasoning_tags.clone();
+        let events = headers::is_event_stream(headers);
+        Some(Box::new(Watch::new(contract, tags, self.known(&target.target, None, 0), events, share)))
     }
 
     /// A body that goes out as it comes, and must end by the exchange's deadline.
@@ -214,10 +373,11 @@ impl<U: Upstream> Attempts<'_, U> {
     fn sift(&self, target: &TargetPlan, body: UpstreamBody) -> Result<Box<Sifted>, Missed> {
         let held = self.gateway.held.take(0).map_err(|_| overloaded())?;
         let sift = Sift::new(self.request.include_usage);
-        let (contract, backend) = (self.plan.contract.clone(), Arc::clone(&target.target.backend));
+        let backend = Arc::clone(&target.target.backend);
+        let judging = (self.plan.contract.clone(), self.known(&target.target, None, 0));
         let listen = &self.gateway.settings.listen;
         let body = self.in_time(&backend, body);
-        Ok(Box::new(Sifted::new(body, sift, contract, backend, held, listen.limits.response, listen.keepalive_after)))
+        Ok(Box::new(Sifted::new(body, sift, judging, backend, held, listen.limits.response, listen.keepalive_after)))
     }
 
     /// Takes the whole answer in, within the bounds for one and for all.
@@ -265,50 +425,190 @@ impl<U: Upstream> Attempts<'_, U> {
         Ok((came, share))
     }
 
-    async fn judged(&self, target: &TargetPlan, came: Came, record: &mut Record) -> Result<Out, Missed> {
+    /// Prepares sources and facts while the upstream call runs, on a thread that may take its time.
+    fn ground(&self) -> Option<JoinHandle<()>> {
+        let scopes = self.plan.contract.scopes.iter().chain(self.plan.watch.iter().flat_map(|watch| &watch.scopes));
+        let grounds: Vec<Arc<LazyGround>> = scopes.map(|scope| Arc::clone(&scope.ground)).collect();
+        if grounds.is_empty() {
+            return None;
+        }
+        Some(tokio::task::spawn_blocking(move || {
+            for ground in grounds {
+                ground.get();
+            }
+        }))
+    }
+
+    /// What is known of the exchange when the answer is judged. `added` are the bytes that shaping has put into the prompt.
+    fn known(&self, target: &Target, usage: Option<Usage>, added: usize) -> Known {
+        let prompt = self.request.texts().map(|spot| spot.close - spot.open).sum::<usize>() + added;
+        let price = target.price.as_ref().zip(usage);
+        let call = scene::Call {
+            usage,
+            cost_usd: price.and_then(|(price, usage)| {
+                price.cost(usage.input_tokens?, usage.cached_tokens.unwrap_or(0), usage.output_tokens?)
+            }),
+            latency: Some(self.incoming.arrived.elapsed()),
+            prompt_bytes: u64::try_from(prompt).ok(),
+            context: None,
+            request: scene::Asker {
+                model: Some(self.request.model.clone()),
+                team: None, // who calls has no team before there are keys
+                user: self.request.user.clone(),
+                time: Some(self.incoming.time.to_string()),
+            },
+        };
+        Known { call, minter: Minter { now: jiff::Timestamp::now(), seed: uuid::Uuid::new_v4().into_bytes() } }
+    }
+
+    async fn judged(
+        &self,
+        target: &TargetPlan,
+        came: Came,
+        added: usize,
+        record: &mut Record,
+    ) -> Result<Ended, Missed> {
         let reply = came.reply();
         record.usage = reply.usage;
+        record.usage_total = match (record.usage_total, reply.usage) {
+            (None, usage) if record.rounds == 0 => usage,
+            (Some(total), Some(usage)) => Some(total.plus(usage)),
+            _ => Some(Usage::default()),
+        };
+        record.rounds += 1;
         if self.gateway.settings.audit.is_some() {
             record.text = reply.choices.first().and_then(|choice| choice.content.clone());
         }
         let tags = &target.target.backend.capabilities.reasoning_tags;
         let size: usize = reply.choices.iter().map(Choice::bytes).sum();
-        let (verdict, came) = if size > INLINE_BYTES {
-            let (contract, tags) = (self.plan.contract.clone(), tags.clone());
-            let judging = tokio::task::spawn_blocking(move || (judge::judge(&contract, came.reply(), &tags), came));
+        let known = self.known(&target.target, reply.usage, added);
+        let (judgement, watched, came) = if size > INLINE_BYTES {
+            let (contract, watch, tags) = (self.plan.contract.clone(), self.plan.watch.clone(), tags.clone());
+            let judging = tokio::task::spawn_blocking(move || {
+                let judgement = judge::judge(&contract, came.reply(), &tags, &known);
+                let watched = watch.map(|watch| judge::judge(&watch, came.reply(), &tags, &known));
+                (judgement, watched, came)
+            });
             judging.await.map_err(|error| internal(&error))?
         } else {
-            (judge::judge(&self.plan.contract, reply, tags), came)
+            let judgement = judge::judge(&self.plan.contract, reply, tags, &known);
+            let watched = self.plan.watch.as_ref().map(|watch| judge::judge(watch, reply, tags, &known));
+            (judgement, watched, came)
         };
-        self.answered(verdict, &came, record)
+        seen(&judgement, record);
+        if let Some(watched) = watched {
+            watching(watched, record);
+        }
+        self.answered(judgement.verdict, &came, record)
     }
 
-    fn answered(&self, verdict: Verdict, came: &Came, record: &mut Record) -> Result<Out, Missed> {
-        let include_usage = self.request.include_usage;
+    fn answered(&self, verdict: Verdict, came: &Came, record: &mut Record) -> Result<Ended, Missed> {
+        let usage = self.request.include_usage;
+        let total = record.usage_total.filter(|_| record.rounds > 1).map(Usage::json);
+        let total = total.as_deref();
         match verdict {
             Verdict::Accept(accepted) => {
                 record.outcome = Outcome::Accepted;
                 record.rung = accepted.choices().first().and_then(|choice| choice.rung);
                 record.loose_tool_violations = accepted.loose();
-                answer::accepted(came, &accepted, include_usage).map(Out::Held).map_err(|error| internal(&error))
+                if record.rounds > 1 {
+                    record.accepted = first_accepted(came.reply(), &accepted);
+                }
+                let answer = answer::accepted(came, &accepted, usage, total).map_err(|error| internal(&error))?;
+                Ok(Ended::Out(Out::Held(answer)))
             }
             Verdict::Refuse(who) => {
                 record.outcome = Outcome::Refused;
                 record.reason = Some(who.as_str());
                 let filtered = who == Refused::Filter;
-                answer::refused(came, filtered, include_usage).map(Out::Held).map_err(|error| internal(&error))
+                let answer = answer::refused(came, filtered, usage, total).map_err(|error| internal(&error))?;
+                Ok(Ended::Out(Out::Held(answer)))
+            }
+            Verdict::Clarify(asked) => {
+                record.rung = asked.rung;
+                record.questions.clone_from(&asked.questions);
+                let decision = Decision::asked(&asked);
+                let out = self.respond(&decision, Fault::clarification(&asked), came, total)?;
+                let (said, answer) = (said(came.reply()), asked.answer);
+                let (outcome, violations) = (Outcome::Clarified, asked.violations);
+                let (stage, reason) = ("judge", "clarify");
+                Ok(Ended::Stopped(Box::new(Stopped { out, outcome, stage, reason, violations, said, answer })))
             }
             Verdict::Reject(rejection) => {
-                record.outcome = Outcome::Rejected;
-                record.reason = Some(rejection.reason);
                 record.rung = rejection.rung;
-                let fault = Fault::rejected(&rejection);
-                record.violations = Some(rejection.violations);
-                Ok(Out::Fault(Box::new(fault)))
+                record.questions.clear();
+                let decision = Decision::rejected(&rejection);
+                let out = self.respond(&decision, Fault::rejected(&rejection), came, total)?;
+                let (said, answer) = (said(came.reply()), rejection.answer);
+                let (outcome, violations) = (Outcome::Rejected, rejection.violations);
+                let (stage, reason) = (rejection.stage, rejection.reason);
+                Ok(Ended::Stopped(Box::new(Stopped { out, outcome, stage, reason, violations, said, answer })))
             }
             Verdict::Fail(how) => Err(failed(how, came.reply())),
         }
     }
+
+    /// What the caller gets in the place of an answer that is not accepted, as the policy whose gate decided says.
+    fn respond(&self, decision: &Decision<'_>, fault: Fault, came: &Came, total: Option<&str>) -> Result<Out, Missed> {
+        let usage = self.request.include_usage;
+        let told = answer::told(decision.outcome, decision.questions, decision.violations);
+        let answer = match respond::respond(decision, &self.plan.binding, &self.plan.contract) {
+            Respond::Error => return Ok(Out::Fault(Box::new(fault))),
+            Respond::Refusal(words) => answer::instead(came, Instead::Asked(&words, &told), usage, total),
+            Respond::Object(object) => answer::instead(came, Instead::Object(&object, &told), usage, total),
+        };
+        answer.map(Out::Held).map_err(|error| internal(&error))
+    }
+}
+
+/// Enters what was seen on the way to a verdict.
+pub(super) fn seen(judgement: &Judgement, record: &mut Record) {
+    record.gates.extend(judgement.gates.iter().cloned());
+    record.wrapped += judgement.wrapped;
+    match (&mut record.observed, &judgement.observed) {
+        (Some(all), Some(more)) => all.extend(more.clone()),
+        (None, more) => record.observed.clone_from(more),
+        (Some(_), None) => {}
+    }
+}
+
+/// Enters what policies that only watch would have made of the answer.
+pub(super) fn watching(judgement: Judgement, record: &mut Record) {
+    seen(&judgement, record);
+    let (outcome, violations) = match judgement.verdict {
+        Verdict::Accept(_) => (Outcome::Accepted, None),
+        Verdict::Clarify(asked) => (Outcome::Clarified, Some(asked.violations)),
+        Verdict::Reject(rejection) => (Outcome::Rejected, Some(rejection.violations)),
+        Verdict::Refuse(_) => (Outcome::Refused, None),
+        Verdict::Fail(_) => (Outcome::Failed, None),
+    };
+    record.watched = Some(outcome);
+    let violations = violations.map(|violations| violations.with_action(Action::Monitor));
+    match (&mut record.observed, violations) {
+        (Some(all), Some(more)) => all.extend(more),
+        (None, more) => record.observed = more,
+        (Some(_), None) => {}
+    }
+}
+
+/// What the model said, as it said it: in the first choice that says something.
+fn said(reply: &Reply) -> String {
+    reply.choices.iter().find_map(|choice| choice.content.clone()).unwrap_or_default()
+}
+
+fn first_accepted(reply: &Reply, accepted: &judge::Accepted) -> Option<String> {
+    let all = reply.choices.iter().zip(accepted.choices());
+    let (choice, passed) = all.into_iter().find(|(_, passed)| !passed.dropped)?;
+    Some(choice.content.as_ref()?.get(passed.slice.clone()?)?.to_owned())
+}
+
+/// Enters the paths that a further attempt changed although no violation named them.
+fn changed_paths(before: &Stopped, after: &str, record: &mut Record) {
+    let (Ok(old), Ok(new)) = (tree::parse(&before.answer), tree::parse(after)) else { return };
+    let named = |path: &Path| before.violations.iter().any(|violation| violation.path.holds(path));
+    let changed = diff::changed(&old, &new).into_iter().filter(|path| !named(path));
+    record.retry_changed_paths.extend(changed);
+    record.retry_changed_paths.truncate(100);
 }
 
 /// A status that is no success: the caller gets it in our shape, with what the backend said.

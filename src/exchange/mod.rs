@@ -7,6 +7,7 @@ pub mod deadline;
 pub mod open;
 pub mod schemas;
 pub mod sifted;
+pub mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +23,18 @@ use crate::api::ingress::chat::ChatRequest;
 use crate::api::ingress::request::Own;
 use crate::api::ingress::request::RequestError;
 use crate::catalog::Catalog;
+use crate::contract::Asked;
 use crate::contract::Contract;
+use crate::contract::Subject;
 use crate::contract::bounds::BoundsError;
 use crate::contract::schema::SchemaError;
 use crate::exchange::attempt::Attempts;
 use crate::exchange::schemas::SchemaCache;
 use crate::exchange::sifted::Sifted;
+use crate::exchange::watch::Watch;
 use crate::json::JsonFaultKind;
 use crate::json::fault::shown;
+use crate::policy::Policies;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::settings::Settings;
@@ -38,9 +43,13 @@ use crate::stage::admit::Share;
 use crate::stage::answer::Answer;
 use crate::stage::answer::Fault;
 use crate::stage::authenticate::Caller;
+use crate::stage::bind;
+use crate::stage::bind::Binding;
+use crate::stage::bind::NotBound;
 use crate::stage::plan;
 use crate::stage::plan::Delivery;
 use crate::stage::plan::ModelNotFound;
+use crate::stage::plan::NoneCapable;
 use crate::stage::plan::Plan;
 use crate::stage::plan::Schemas;
 use crate::stage::send::Upstream;
@@ -58,6 +67,8 @@ pub struct Gateway<U> {
     pub settings: Settings,
     /// Backends, aliases and targets.
     pub catalog: Catalog,
+    /// The policies in force.
+    pub policies: Policies,
     /// What can be called.
     pub upstream: U,
     /// Compiled schemas.
@@ -70,7 +81,7 @@ pub struct Gateway<U> {
 
 impl<U: Upstream> Gateway<U> {
     /// A gateway at rest.
-    pub fn new(settings: Settings, catalog: Catalog, upstream: U) -> Self {
+    pub fn new(settings: Settings, catalog: Catalog, policies: Policies, upstream: U) -> Self {
         let limits = settings.listen.limits;
         Self {
             schemas: SchemaCache::new(limits.schema),
@@ -78,6 +89,7 @@ impl<U: Upstream> Gateway<U> {
             held: Gauge::new(limits.held),
             settings,
             catalog,
+            policies,
             upstream,
         }
     }
@@ -96,6 +108,8 @@ pub struct Incoming {
     pub held: Share,
     /// When the head had arrived.
     pub arrived: Instant,
+    /// The same by the calendar.
+    pub time: jiff::Timestamp,
 }
 
 /// How an exchange came out.
@@ -112,6 +126,8 @@ pub enum Out {
         headers: HeaderMap,
         /// Its body.
         body: UpstreamBody,
+        /// The copy that policies watch, where any do.
+        watch: Option<Box<Watch>>,
     },
     /// A stream whose text goes on as it comes, and whose tool calls are held until they are judged.
     Sift {
@@ -147,8 +163,8 @@ impl Prepared {
     }
 }
 
-/// Reads a chat request, compiles what it demands and lays the plan. Everything that is the caller's to
-/// mend is found here, before any upstream call is paid for.
+/// Reads a chat request, finds the policies that bind it, compiles what is demanded and lays the plan. Everything that is
+/// the caller's to mend is found here, before any upstream call is paid for.
 pub async fn prepare<U: Upstream>(
     gateway: &Gateway<U>,
     incoming: Incoming,
@@ -156,14 +172,18 @@ pub async fn prepare<U: Upstream>(
 ) -> Result<Box<Prepared>, Box<Fault>> {
     let request = ChatRequest::read(incoming.body.clone()).map_err(denied)?;
     record.stream = request.stream;
-    own(request.own.as_ref().map(|(_, own)| own), &incoming.headers, record)?;
+    if let Some((_, own)) = &request.own {
+        record.tags.clone_from(&own.tags);
+    }
     let alias = plan::alias(&gateway.catalog, &request.model).map_err(|error| unknown_model(&error))?;
     record.alias = Some(alias.name.clone());
-    let contract = contract(gateway, &request).await?;
-    if let Some(crate::contract::ContentContract::Schema(schema)) = &contract.content {
+    let binding = bind::bind(&gateway.policies, &request, None, &named(&incoming.headers)).map_err(unbound)?;
+    record.policies = binding.refs();
+    let (contract, watch) = contracts(gateway, &request, &binding).await?;
+    if let Some(Asked::Schema(schema)) = contract.content.as_ref().map(|content| &content.asked) {
         record.schema = Some(schema.digest());
     }
-    let plan = plan::plan(alias, contract, &request);
+    let plan = plan::plan(alias, contract, watch, binding, &request).map_err(|error| incapable(&error))?;
     let deadline = incoming.arrived + patience(&plan, &request, &incoming.headers);
     let recorded_first = gateway.settings.audit.as_ref().is_some_and(|audit| audit.required);
     let delivery = plan.delivery(request.stream, recorded_first);
@@ -182,35 +202,58 @@ fn denied(error: RequestError) -> Box<Fault> {
     Box::new(Fault::new(error.code, Outcome::Denied, "plan", error.message).about(error.param))
 }
 
-/// What the caller asked of the gateway itself. This version has no policies, so none can be named.
-fn own(own: Option<&Own>, headers: &HeaderMap, record: &mut Record) -> Result<(), Box<Fault>> {
-    let deny = |code: Code, param: &str, message: String| {
-        Err(Box::new(Fault::new(code, Outcome::Denied, "plan", message).about(Some(param))))
-    };
-    for names in headers.get_all(POLICY) {
-        let names = String::from_utf8_lossy(names.as_bytes());
-        if let Some(name) = names.split(',').map(str::trim).find(|name| !name.is_empty()) {
-            return deny(Code::PolicyNotFound, "x-portcullis-policy", format!("no policy is called `{}`", shown(name)));
+/// The policies that the caller asks for in a header.
+fn named(headers: &HeaderMap) -> Vec<String> {
+    let all = headers.get_all(POLICY).iter().map(|names| String::from_utf8_lossy(names.as_bytes()).into_owned());
+    let names = all.flat_map(|names| names.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+/// What a caller asks of the gateway itself on a path that no contract guards: tags alone. A policy that it names would not be
+/// kept there, so naming one is refused.
+fn unguarded<U>(
+    gateway: &Gateway<U>,
+    own: Option<&Own>,
+    headers: &HeaderMap,
+    record: &mut Record,
+) -> Result<(), Box<Fault>> {
+    let in_body = own.map(|own| own.policies.clone()).unwrap_or_default();
+    for (names, param) in [(named(headers), "x-portcullis-policy"), (in_body, "portcullis.policy")] {
+        if let Some(name) = names.first() {
+            let message = match gateway.policies.get(name) {
+                Some(_) => format!("the policy `{}` judges chat completions, and this path is not judged", shown(name)),
+                None => format!("no policy is called `{}`", shown(name)),
+            };
+            return Err(unbound(NotBound { code: Code::PolicyNotFound, param, message }));
         }
     }
     let Some(own) = own else { return Ok(()) };
-    if let Some(name) = own.policies.first() {
-        return deny(Code::PolicyNotFound, "portcullis.policy", format!("no policy is called `{}`", shown(name)));
-    }
-    if own.has_source {
-        let message = "`portcullis.source` is allowed only where a policy says so, and none applies".to_owned();
-        return deny(Code::SourceNotAllowed, "portcullis.source", message);
+    if own.source.is_some() {
+        let message = "`portcullis.source` is allowed only where a policy says so, and none applies here".to_owned();
+        return Err(unbound(NotBound { code: Code::SourceNotAllowed, param: "portcullis.source", message }));
     }
     record.tags.clone_from(&own.tags);
     Ok(())
+}
+
+fn unbound(error: NotBound) -> Box<Fault> {
+    Box::new(Fault::new(error.code, Outcome::Denied, "plan", error.message).about(Some(error.param)))
+}
+
+fn incapable(error: &NoneCapable) -> Box<Fault> {
+    Box::new(Fault::new(Code::NoCapableBackend, Outcome::Denied, "plan", error.to_string()))
 }
 
 fn unknown_model(error: &ModelNotFound) -> Box<Fault> {
     Box::new(Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", error.to_string()).about(Some("model")))
 }
 
-/// The contract that the request brings, its schemas compiled.
-async fn contract<U: Upstream>(gateway: &Gateway<U>, request: &ChatRequest) -> Result<Contract, Box<Fault>> {
+/// What the answer must satisfy, its schemas compiled; and what policies that only watch would have demanded.
+async fn contracts<U: Upstream>(
+    gateway: &Gateway<U>,
+    request: &ChatRequest,
+    binding: &Binding,
+) -> Result<(Contract, Option<Contract>), Box<Fault>> {
     let mut schemas = Schemas::default();
     if let Some(text) = request.schema() {
         let compiled = Box::pin(gateway.schemas.compiled(text)).await;
@@ -218,9 +261,15 @@ async fn contract<U: Upstream>(gateway: &Gateway<U>, request: &ChatRequest) -> R
             Some(compiled.map_err(|error| schema_fault(&error, "response_format", "the schema of `response_format`"))?);
     }
     let forced = plan::forced(request);
+    let bound = |name: &str| {
+        let all = binding.enforced.iter().chain(&binding.watched);
+        all.into_iter().any(|bound| matches!(&bound.subject, Subject::Tool(own) if **own == *name))
+    };
     let judged = schemas.content.is_some()
         || request.response_format.is_some()
         || forced.is_some()
+        || !binding.enforced.is_empty()
+        || !binding.watched.is_empty()
         || request.tools.iter().any(|tool| tool.strict);
     for (index, tool) in request.tools.iter().enumerate().filter(|_| judged) {
         let Some(at) = &tool.parameters else {
@@ -230,14 +279,20 @@ async fn contract<U: Upstream>(gateway: &Gateway<U>, request: &ChatRequest) -> R
         match Box::pin(gateway.schemas.compiled(request.body.slice(at.clone()))).await {
             Ok(schema) => schemas.tools.push(Some(schema)),
             // A tool that nothing binds is only counted, so its parameters are the backend's business.
-            Err(_) if !tool.strict && forced != Some(index) => schemas.tools.push(None),
+            Err(_) if !tool.strict && forced != Some(index) && !bound(&tool.name) => schemas.tools.push(None),
             Err(error) => {
                 let whose = format!("the parameters of the tool `{}`", shown(&tool.name));
                 return Err(schema_fault(&error, "tools", &whose));
             }
         }
     }
-    Ok(plan::contract(request, schemas))
+    let watch = match binding.watched.is_empty() {
+        true => None,
+        // What only watches refuses nothing: where it cannot judge, there is nothing to watch.
+        false => plan::contract(request, schemas.clone(), &binding.watched).ok(),
+    };
+    let contract = plan::contract(request, schemas, &binding.enforced).map_err(unbound)?;
+    Ok((contract, watch))
 }
 
 fn schema_fault(error: &SchemaError, param: &str, whose: &str) -> Box<Fault> {

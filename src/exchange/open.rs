@@ -114,7 +114,7 @@ fn planned<U: Upstream>(gateway: &Gateway<U>, open: Open, record: &mut Record) -
         Shaped::Json(request) => (request.model.as_ref().map(|(name, _)| name.as_str()), &request.own),
         Shaped::Upload(_) => (None, &None),
     };
-    exchange::own(own.as_ref().map(|(_, own)| own), &open.headers, record)?;
+    exchange::unguarded(gateway, own.as_ref().map(|(_, own)| own), &open.headers, record)?;
     let alias = match named {
         Some(model) => plan::alias(&gateway.catalog, model).map_err(|error| exchange::unknown_model(&error))?,
         None => gateway.catalog.fallback.clone().ok_or_else(|| nowhere(&open.path))?,
@@ -222,7 +222,7 @@ impl Passing {
         } else {
             Box::pin(InTime::new(reply.body, backend.name.clone(), self.deadline))
         };
-        Ok(Out::Relay { status: reply.status, headers, body })
+        Ok(Out::Relay { watch: None, status: reply.status, headers, body })
     }
 }
 

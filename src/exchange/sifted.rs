@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
+use crate::api::ingress::chat_answer::Instead;
 use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
 use crate::contract::Contract;
@@ -18,7 +19,10 @@ use crate::exchange::attempt::Missed;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
+use crate::stage::answer;
 use crate::stage::answer::Fault;
+use crate::stage::answer::Told;
+use crate::stage::judge::Known;
 use crate::stage::judge::Verdict;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
@@ -31,6 +35,7 @@ pub struct Sifted {
     body: UpstreamBody,
     sift: Option<Sift>,
     contract: Contract,
+    known: Known,
     backend: Arc<Backend>,
     held: Share,
     taken: usize,
@@ -68,7 +73,7 @@ impl Sifted {
     pub fn new(
         body: UpstreamBody,
         sift: Sift,
-        contract: Contract,
+        (contract, known): (Contract, Known),
         backend: Arc<Backend>,
         held: Share,
         response_max: usize,
@@ -78,6 +83,7 @@ impl Sifted {
             body,
             sift: Some(sift),
             contract,
+            known,
             backend,
             held,
             taken: 0,
@@ -174,14 +180,14 @@ impl Sifted {
     fn end(&mut self, out: &mut Vec<u8>, record: &mut Record) -> Option<Option<Wrong>> {
         let sift = self.sift.take()?;
         if self.taken > attempt::INLINE_BYTES {
-            let contract = self.contract.clone();
+            let (contract, known) = (self.contract.clone(), self.known.clone());
             self.judging = Some(tokio::task::spawn_blocking(move || {
                 let mut text = Vec::new();
-                (sift.finish(&contract, &mut text), text)
+                (sift.finish(&contract, &known, &mut text), text)
             }));
             return None;
         }
-        let ended = sift.finish(&self.contract, out);
+        let ended = sift.finish(&self.contract, &self.known, out);
         Some(self.finished(ended, out, record))
     }
 
@@ -212,8 +218,9 @@ impl Sifted {
 
     /// The stream ended well: its calls go out, or the error that says why not.
     fn ended(&self, ended: Ended, out: &mut Vec<u8>, record: &mut Record) -> Option<Wrong> {
-        record.usage = ended.reply.usage;
-        match ended.verdict {
+        record.usage = ended.collected.reply().usage;
+        attempt::seen(&ended.judgement, record);
+        match ended.judgement.verdict {
             Verdict::Accept(accepted) => {
                 record.outcome = Outcome::Accepted;
                 record.loose_tool_violations = accepted.loose();
@@ -225,6 +232,14 @@ impl Sifted {
                 // The refusal's words have gone on as they came; no call goes with them.
                 out.extend_from_slice(&ended.without_calls);
             }
+            Verdict::Clarify(asked) => {
+                record.outcome = Outcome::Clarified;
+                record.questions.clone_from(&asked.questions);
+                let told = answer::told(Outcome::Clarified, &asked.questions, &asked.violations);
+                let words = asked.questions.join(" ");
+                out.extend_from_slice(&ended.collected.instead(Instead::Asked(&words, &told)));
+                record.violations = Some(asked.violations);
+            }
             Verdict::Reject(rejection) => {
                 record.outcome = Outcome::Rejected;
                 record.code = Some(rejection.code);
@@ -233,7 +248,7 @@ impl Sifted {
                 record.violations = Some(rejection.violations);
                 return Some(Wrong::Verdict(Box::new(fault)));
             }
-            Verdict::Fail(how) => return Some(Wrong::Missed(attempt::failed(how, &ended.reply))),
+            Verdict::Fail(how) => return Some(Wrong::Missed(attempt::failed(how, ended.collected.reply()))),
         }
         None
     }
@@ -250,6 +265,6 @@ fn last(mut before: Vec<u8>, wrong: Wrong, backend: &Backend, record: &mut Recor
             missed.fault
         }
     };
-    before.extend_from_slice(&fault.event(&record.request_id, record.attempts));
+    before.extend_from_slice(&fault.event(&Told::from(&*record)));
     before.into()
 }

@@ -48,9 +48,10 @@ impl Admits {
 }
 
 /// How far the text may be from bare JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Whole, fence, scan.
+    #[default]
     Ladder,
     /// Whole alone.
     Strict,

@@ -5,6 +5,7 @@ pub mod check;
 pub mod compare;
 pub mod cursor;
 pub mod decimal;
+pub mod diff;
 pub mod fault;
 pub mod path;
 pub mod query;

@@ -50,6 +50,11 @@ impl Path {
         self
     }
 
+    /// Whether this path leads to `other` or to what holds it.
+    pub fn holds(&self, other: &Self) -> bool {
+        other.0.starts_with(&self.0)
+    }
+
     /// Where in `text` the value stands that this path reaches; none where it reaches nothing.
     pub fn locate(&self, text: &[u8]) -> Option<Range<usize>> {
         let mut range = Cursor::new(text).skip().ok()?;

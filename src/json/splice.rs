@@ -35,6 +35,11 @@ impl Splice {
         self.edits.push(Edit { range, with: with.into() });
     }
 
+    /// Whether no edit touches `range` yet.
+    pub fn leaves(&self, range: &Range<usize>) -> bool {
+        self.edits.iter().all(|edit| edit.range.end <= range.start || range.end <= edit.range.start)
+    }
+
     /// Puts `with` before byte `at`.
     pub fn insert(&mut self, at: usize, with: impl Into<Bytes>) {
         self.replace(at..at, with);

@@ -1,85 +1,157 @@
-//! A verdict as compilers print errors: the violation, its path, and the slice that is meant.
+//! A verdict as compilers print errors: the violation, its path, the slice that is meant, in the model's text and in
+//! the source, and where the gate is written.
 
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::stage::judge::Failed;
-use crate::stage::judge::Refused;
-use crate::stage::judge::Rejection;
-use crate::stage::judge::Verdict;
+use crate::contract::verdict::Action;
+use crate::contract::verdict::Violation;
+use crate::report::outcome::Ended;
+use crate::report::outcome::Judged;
+use crate::report::shown;
+use crate::report::visible;
 
-/// Columns of a source line that are shown.
+/// Columns of a line that are shown.
 const WIDTH: usize = 100;
 
-/// The verdict on `text`, which is called `name`.
-pub fn verdict(verdict: &Verdict, name: &str, text: &str, colour: bool) -> String {
-    let paint = Paint { colour };
-    match verdict {
-        Verdict::Accept(accepted) => {
-            let found = accepted.choices().first().and_then(|choice| choice.slice.clone().zip(choice.rung));
-            match found {
-                Some((slice, rung)) => {
-                    let (start, end) = (slice.start, slice.end);
-                    let answer = text.get(slice).unwrap_or_default();
-                    format!("{} ({}, bytes {start}..{end})\n{answer}\n", paint.good("accepted"), rung.as_str())
-                }
-                None => format!("{}\n", paint.good("accepted")),
-            }
-        }
-        Verdict::Reject(rejection) => rejected(rejection, name, text, &paint),
-        Verdict::Refuse(Refused::Model) => format!("{}: the model refused\n", paint.warn("refused")),
-        Verdict::Refuse(Refused::Filter) => {
-            format!("{}: the provider's filter cut the answer\n", paint.warn("refused"))
-        }
-        Verdict::Fail(Failed::Empty) => {
-            format!("{}: output_empty: the backend returned nothing\n", paint.bad("failed"))
-        }
-        Verdict::Fail(Failed::Reported) => {
-            format!("{}: upstream_error: the finish reason reports a failure\n", paint.bad("failed"))
-        }
-        Verdict::Fail(Failed::Unfinished) => {
-            format!("{}: upstream_protocol: the finish reason is not known\n", paint.bad("failed"))
-        }
-    }
+/// What a verdict was reached on.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'g> {
+    /// What the model's text is called.
+    pub name: &'g str,
+    /// The model's text.
+    pub text: &'g str,
+    /// The source, page by page.
+    pub pages: &'g [Arc<str>],
 }
 
-fn rejected(rejection: &Rejection, name: &str, text: &str, paint: &Paint) -> String {
-    let total = rejection.violations.total();
-    let plural = if total == 1 { "" } else { "s" };
-    let mut out = format!("{}: {} ({total} violation{plural})\n", paint.bad("rejected"), rejection.code.as_str());
-    for violation in rejection.violations.iter() {
-        let _ =
-            writeln!(out, "\n{}: {}", paint.bad(&format!("{} {}", violation.kind, violation.path)), violation.message);
-        if let Some(at) = &violation.at {
-            out.push_str(&excerpt(name, text, at, paint));
-        }
+/// The verdict. Nothing in it steers a terminal, whatever the model wrote.
+pub fn verdict(judged: &Judged, given: Given<'_>, colour: bool) -> String {
+    let paint = Paint { colour };
+    let mut out = heading(judged, &paint);
+    if judged.outcome == Ended::Accepted
+        && let Some(found) = &judged.extraction
+    {
+        let answer = match &judged.delivered {
+            Some(delivered) => delivered,
+            None => given.text.get(found.range.clone()).unwrap_or_default(),
+        };
+        let _ = writeln!(out, "{}", shown(answer));
     }
-    let unlisted = total - rejection.violations.iter().count();
+    for violation in &judged.violations {
+        out.push_str(&one(violation, given, &paint));
+    }
+    let unlisted = judged.violations_total.saturating_sub(judged.violations.len());
     if unlisted > 0 {
         let _ = writeln!(out, "\nand {unlisted} more");
     }
+    if !judged.questions.is_empty() || !judged.not_checked.is_empty() {
+        out.push('\n');
+    }
+    for question in &judged.questions {
+        let _ = writeln!(out, "{} question: {}", paint.dim("="), shown(question));
+    }
+    if !judged.not_checked.is_empty() {
+        let _ = writeln!(out, "{} not checked: {}", paint.dim("="), judged.not_checked.join(", "));
+    }
     out
 }
 
-/// The line where `at` begins, with carets under what is meant.
-fn excerpt(name: &str, text: &str, at: &Range<usize>, paint: &Paint) -> String {
-    let before = text.get(..at.start).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let line_number = before.matches('\n').count() + 1;
-    let line = text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
-    let column = before.get(line_start..).unwrap_or_default().chars().count();
-    let marked = text.get(at.clone()).unwrap_or_default().lines().next().unwrap_or_default().chars().count().max(1);
-    // A long line is shown from a little before what is meant.
-    let skipped = column.saturating_sub(WIDTH / 2);
-    let skipped = if line.chars().count() <= WIDTH { 0 } else { skipped };
-    let shown: String = line.chars().skip(skipped).take(WIDTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let carets = "^".repeat(marked.min(WIDTH.saturating_sub(column - skipped)).max(1));
-    let gutter = " ".repeat(line_number.to_string().len());
-    let mut out = format!("{gutter} {} {name}:{line_number}:{}\n", paint.dim("-->"), column + 1);
-    let _ = writeln!(out, "{gutter} {}", paint.dim("|"));
-    let _ = writeln!(out, "{} {} {shown}", paint.dim(&line_number.to_string()), paint.dim("|"));
-    let _ = writeln!(out, "{gutter} {} {}{}", paint.dim("|"), " ".repeat(column - skipped), paint.bad(&carets));
+fn heading(judged: &Judged, paint: &Paint) -> String {
+    let name = judged.outcome.as_str();
+    let name = match judged.outcome {
+        Ended::Accepted => paint.good(name),
+        Ended::Clarified | Ended::Refused => paint.warn(name),
+        Ended::Rejected | Ended::Failed => paint.bad(name),
+    };
+    let mut out = name;
+    if let Some(code) = judged.code {
+        let _ = write!(out, ": {}", code.as_str());
+    }
+    if !judged.note.is_empty() {
+        let _ = write!(out, ": {}", judged.note);
+    }
+    let mut told = Vec::new();
+    if judged.outcome == Ended::Accepted
+        && let Some(found) = &judged.extraction
+    {
+        told.push(format!("{}, bytes {}..{}", found.rung.as_str(), found.range.start, found.range.end));
+    }
+    match judged.violations_total {
+        0 => {}
+        1 => told.push("1 violation".to_owned()),
+        total => told.push(format!("{total} violations")),
+    }
+    if !told.is_empty() {
+        let _ = write!(out, " ({})", told.join(", "));
+    }
+    out.push('\n');
     out
+}
+
+fn one(violation: &Violation, given: Given<'_>, paint: &Paint) -> String {
+    let what = shown(&format!("{} {}", violation.kind, violation.path));
+    let what = match violation.action {
+        Action::Monitor => paint.bold(&what),
+        Action::Clarify => paint.warn(&what),
+        Action::Reject => paint.bad(&what),
+    };
+    let mut out = format!("\n{what}: {}\n", shown(&violation.message));
+    if let Some(at) = &violation.at {
+        let place = Place { arrow: "-->", name: given.name, text: given.text, at };
+        out.push_str(&place.excerpt(paint));
+    }
+    let page = violation.source_at.as_ref().and_then(|at| Some((at, given.pages.get(at.page.checked_sub(1)?)?)));
+    if let Some((at, text)) = page {
+        let name = format!("source, page {}", at.page);
+        let place = Place { arrow: ":::", name: &name, text, at: &at.range };
+        out.push_str(&place.excerpt(paint));
+    }
+    if let Some(declared) = &violation.declared {
+        let (gate, kind) = (&violation.gate, violation.kind);
+        let _ = writeln!(out, "  {} gate: {gate} ({kind}) at {declared}", paint.dim("="));
+    }
+    match violation.action {
+        Action::Reject => {}
+        Action::Clarify => _ = writeln!(out, "  {} action: the caller is asked back", paint.dim("=")),
+        Action::Monitor => _ = writeln!(out, "  {} action: it is recorded, the answer goes on", paint.dim("=")),
+    }
+    out
+}
+
+/// Bytes of a text that are meant.
+struct Place<'p> {
+    arrow: &'static str,
+    name: &'p str,
+    text: &'p str,
+    at: &'p Range<usize>,
+}
+
+impl Place<'_> {
+    /// The line where they begin, with carets under them.
+    fn excerpt(&self, paint: &Paint) -> String {
+        let Self { arrow, name, text, at } = self;
+        let before = text.get(..at.start).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line_number = before.matches('\n').count() + 1;
+        let line = text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
+        let column = before.get(line_start..).unwrap_or_default().chars().count();
+        let meant = text.get((*at).clone()).unwrap_or_default();
+        let marked = meant.lines().next().unwrap_or_default().chars().count().max(1);
+        // A long line is shown from a little before what is meant.
+        let skipped = column.saturating_sub(WIDTH / 2);
+        let skipped = if line.chars().count() <= WIDTH { 0 } else { skipped };
+        let safe = |c| if c == '\t' { ' ' } else { visible(c) };
+        let line: String = line.chars().skip(skipped).take(WIDTH).map(safe).collect();
+        let carets = "^".repeat(marked.min(WIDTH.saturating_sub(column - skipped)).max(1));
+        let gutter = " ".repeat(line_number.to_string().len());
+        let mut out = format!("{gutter} {} {}:{line_number}:{}\n", paint.dim(arrow), shown(name), column + 1);
+        let _ = writeln!(out, "{gutter} {}", paint.dim("|"));
+        let _ = writeln!(out, "{} {} {line}", paint.dim(&line_number.to_string()), paint.dim("|"));
+        let _ = writeln!(out, "{gutter} {} {}{}", paint.dim("|"), " ".repeat(column - skipped), paint.bad(&carets));
+        out
+    }
 }
 
 /// Colours, where there is a terminal to show them.
@@ -108,6 +180,11 @@ impl Paint {
         self.with("1;33", text)
     }
 
+    /// What is in between, where there is anything.
+    pub fn warn_unless_empty(&self, text: &str) -> String {
+        if text.is_empty() { String::new() } else { self.warn(text) }
+    }
+
     /// What matters less.
     pub fn dim(&self, text: &str) -> String {
         self.with("2", text)
@@ -121,8 +198,6 @@ impl Paint {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::api::reply::Choice;
     use crate::api::reply::Finish;
@@ -130,16 +205,21 @@ mod tests {
     use crate::contract::ContentContract;
     use crate::contract::Contract;
     use crate::contract::schema::CompiledSchema;
+    use crate::contract::verdict::SourceAt;
+    use crate::extraction::Extracted;
+    use crate::extraction::Rung;
+    use crate::json::path::Path;
     use crate::settings::SchemaLimits;
+    use crate::stage::judge::Known;
     use crate::stage::judge::judge;
 
     fn printed(text: &str, finish: &str) -> String {
         let schema = r#"{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"age":{"type":"integer"},"tags":{"items":{"type":"string"}}},"additionalProperties":false}"#;
         let schema = CompiledSchema::compile(schema.into(), SchemaLimits::default()).unwrap();
-        let contract = Contract { content: Some(ContentContract::Schema(Arc::new(schema))), ..Contract::default() };
+        let contract = Contract { content: Some(ContentContract::schema(Arc::new(schema))), ..Contract::default() };
         let choice = Choice { content: Some(text.into()), finish: Some(Finish::read(finish)), ..Choice::default() };
-        let found = judge(&contract, &Reply { choices: vec![choice], ..Reply::default() }, &[]);
-        verdict(&found, "answer", text, false)
+        let found = judge(&contract, &Reply { choices: vec![choice], ..Reply::default() }, &[], &Known::nothing());
+        verdict(&Judged::of(&found, text, None), Given { name: "answer", text, pages: &[] }, false)
     }
 
     #[test]
@@ -161,5 +241,88 @@ mod tests {
             .chain([printed("{}", "length"), printed("", "stop")])
             .collect();
         insta::assert_snapshot!(all.join("\n----\n"));
+    }
+
+    const TEXT: &str = "{\n  \"subtotal\": 100.00,\n  \"due\": \"2026-01-02\"\n}";
+
+    fn of_policy(gate: &str, kind: &'static str, action: Action, member: &str, message: &str) -> Violation {
+        let path = Path::root().key(member);
+        let at = path.locate(TEXT.as_bytes());
+        Violation {
+            policy: Some("invoices".into()),
+            action,
+            declared: Some("policies/invoices/policy.yaml:21".into()),
+            ..Violation::own(gate, kind, path, message.to_owned(), at)
+        }
+    }
+
+    fn contract(outcome: Ended, violations: Vec<Violation>) -> Judged {
+        Judged {
+            outcome,
+            code: None,
+            stage: "judge",
+            policy: vec!["invoices".into()],
+            extraction: Some(Extracted { range: 0..TEXT.len(), rung: Rung::Whole }),
+            violations_total: violations.len(),
+            violations,
+            not_checked: Vec::new(),
+            questions: Vec::new(),
+            answer: None,
+            delivered: None,
+            note: "",
+        }
+    }
+
+    #[test]
+    fn what_gates_say_is_shown_in_the_answer_and_in_the_source() {
+        let message = "the sum of `$.lines[*].amount` is 74.50, found 100.00";
+        let sum = of_policy("lines-add-up", "math", Action::Reject, "subtotal", message);
+        let message = "expected the date that the quote prints, `2026-02-01`, found `2026-01-02`";
+        let source_at = Some(SourceAt { page: 2, range: 18..28 });
+        let due = Violation { source_at, ..of_policy("grounded", "provenance", Action::Clarify, "due", message) };
+        let noted = of_policy("clean", "text", Action::Monitor, "due", "expected nothing of the kind");
+        let pages: [Arc<str>; 2] = ["page one".into(), "Invoice 7\nDue by\t2026-02-01 at noon\n".into()];
+        let given = Given { name: "answer.txt", text: TEXT, pages: &pages };
+        let mut both = contract(Ended::Rejected, vec![sum, due.clone(), noted.clone()]);
+        both.code = Some(crate::wire::fault::Code::SchemaViolation);
+        both.violations_total = 120;
+        both.questions = vec!["When is it due?".to_owned(), "What is the total?".to_owned()];
+        both.not_checked = vec!["total-adds-up".into(), "affordable".into()];
+        let asked = Judged { questions: both.questions.clone(), ..contract(Ended::Clarified, vec![due]) };
+        let accepted = contract(Ended::Accepted, vec![noted]);
+        let all = [both, asked, accepted].map(|judged| verdict(&judged, given, false));
+        insta::assert_snapshot!(all.join("\n----\n"));
+    }
+
+    #[test]
+    fn a_hostile_answer_does_not_steer_the_terminal() {
+        let text = "{\"a\u{9b}31m\": \"\u{7f}\u{202e}evil\"}";
+        let path = Path::root().key("a\u{9b}31m");
+        let at = path.locate(text.as_bytes());
+        assert!(at.is_some());
+        let mut broken = contract(Ended::Rejected, vec![Violation::own("g", "k", path, "\u{1b}[2J".into(), at)]);
+        broken.questions = vec!["\u{1b}]0;title\u{7}".to_owned()];
+        let given = Given { name: "a\u{1b}[1m", text, pages: &[] };
+        let accepted = Judged {
+            extraction: Some(Extracted { range: 0..text.len(), rung: Rung::Whole }),
+            ..contract(Ended::Accepted, Vec::new())
+        };
+        for judged in [broken, accepted] {
+            let told = verdict(&judged, given, false);
+            assert!(!told.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn places_that_are_not_there_are_no_fault() {
+        let at = SourceAt { page: 3, range: 5..900 };
+        let far = Violation {
+            source_at: Some(at.clone()),
+            ..Violation::own("g", "k", Path::root(), "m".into(), Some(7..900))
+        };
+        let zero = Violation { source_at: Some(SourceAt { page: 0, ..at }), ..far.clone() };
+        let pages: [Arc<str>; 1] = ["é".into()];
+        let given = Given { name: "answer", text: "é\né", pages: &pages };
+        assert!(verdict(&contract(Ended::Rejected, vec![far, zero]), given, false).contains("k $: m"));
     }
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::StatusCode;
 
 use crate::audit::AuditError;
+use crate::exchange::watch::Watch;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::server::Server;
@@ -33,13 +35,35 @@ pub struct Entry<U> {
     own: Option<Duration>,
     /// The connection that the request's body comes over.
     connection: Option<Arc<Activity>>,
+    /// The copy of the answer that policies watch.
+    watch: Option<Box<Watch>>,
 }
 
 impl<U> Entry<U> {
     /// Opens the record of a request whose head has arrived. In a box from the start: it goes a long way.
     pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Box<Self> {
-        let (place, own, connection) = (None, None, None);
-        Box::new(Self { record, server, started, open: true, told: false, place, own, connection })
+        let (place, own, connection, watch) = (None, None, None, None);
+        Box::new(Self { record, server, started, open: true, told: false, place, own, connection, watch })
+    }
+
+    /// Keeps the copy of the answer that policies watch.
+    pub fn watch(&mut self, watch: Option<Box<Watch>>) {
+        self.watch = watch;
+    }
+
+    /// A piece of the answer goes out.
+    pub fn passes(&mut self, piece: &Bytes) {
+        if let Some(watch) = &mut self.watch {
+            watch.take(piece);
+        }
+    }
+
+    /// The answer has ended well: its copy is judged, and the record closed.
+    pub fn ended_now(&mut self) {
+        if let Some(watch) = self.watch.take().filter(|_| self.open) {
+            watch.finish(&mut self.record);
+        }
+        self.close_now();
     }
 
     /// Follows the connection that the request's body comes over.

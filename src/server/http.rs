@@ -49,6 +49,7 @@ use crate::stage::admit::Share;
 use crate::stage::answer;
 use crate::stage::answer::Answer;
 use crate::stage::answer::Fault;
+use crate::stage::answer::Told;
 use crate::stage::authenticate;
 use crate::stage::authenticate::Caller;
 use crate::stage::headers;
@@ -64,12 +65,14 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-portcullis-request-id");
 const BACKEND: HeaderName = HeaderName::from_static("x-portcullis-backend");
 const NATIVE: HeaderName = HeaderName::from_static("x-portcullis-native");
+const POLICY: HeaderName = HeaderName::from_static("x-portcullis-policy");
+const DROPPED: HeaderName = HeaderName::from_static("x-portcullis-dropped");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-portcullis-attempts");
 const OVERHEAD: HeaderName = HeaderName::from_static("x-portcullis-overhead-us");
 
 /// Headers of answers that a page of an allowed origin may read.
 const EXPOSED: &str = "x-request-id, retry-after, x-portcullis-outcome, x-portcullis-request-id, x-portcullis-backend, \
-                       x-portcullis-native, x-portcullis-attempts, x-portcullis-overhead-us";
+                       x-portcullis-policy, x-portcullis-dropped, x-portcullis-native, x-portcullis-attempts, x-portcullis-overhead-us";
 
 /// What is known of a request besides itself.
 #[derive(Clone, Debug)]
@@ -99,7 +102,7 @@ pub async fn serve<U: Upstream>(
             server.metrics.panicked();
             let id = told.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
             tracing::error!(request_id = id, "a request ended in a fault of the gateway's own");
-            plain(failed().answer(id, 0))
+            plain(failed().answer(&Told::of_id(id)))
         }
     };
     let headers = response.headers_mut();
@@ -270,7 +273,8 @@ async fn chat<U: Upstream>(
         Err(unread) => return untaken(entry, unread).await,
     };
     let arrived = entry.started();
-    let incoming = Incoming { caller, headers: head.headers, body, held, arrived };
+    let time = jiff::Timestamp::try_from(entry.record.arrived).unwrap_or_default();
+    let incoming = Incoming { caller, headers: head.headers, body, held, arrived, time };
     let prepared = match exchange::prepare(&server.gateway, incoming, &mut entry.record).await {
         Ok(prepared) => prepared,
         Err(fault) => return deny(entry, &fault).await,
@@ -298,7 +302,7 @@ async fn chat<U: Upstream>(
                     Some(response) => events(response),
                     None => {
                         server.metrics.panicked();
-                        (vec![failed().event("", 0).into()], Vec::new())
+                        (vec![failed().event(&Told::of_id("")).into()], Vec::new())
                     }
                 }
             });
@@ -351,8 +355,9 @@ async fn untaken<U: Upstream>(entry: Box<Entry<U>>, unread: Unread) -> Response<
 
 /// The answer to a caller that went away before its body was whole. It may still listen.
 fn gone<U>() -> Response<OutBody<U>> {
-    let mut response =
-        plain(Fault::new(Code::InvalidHttp, Outcome::Cancelled, "listen", "the body broke off").answer("", 0));
+    let mut response = plain(
+        Fault::new(Code::InvalidHttp, Outcome::Cancelled, "listen", "the body broke off").answer(&Told::of_id("")),
+    );
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
@@ -371,7 +376,7 @@ fn events<U>(response: Response<OutBody<U>>) -> (Vec<Bytes>, Vec<Share>) {
         // A held exchange is settled whole; were it not, the caller must see that the stream broke.
         OutBody::Relay(..) | OutBody::Sifted(..) | OutBody::Held(_) => {
             tracing::error!("a held exchange was settled by a stream");
-            (vec![failed().event("", 0).into()], Vec::new())
+            (vec![failed().event(&Told::of_id("")).into()], Vec::new())
         }
     }
 }
@@ -390,7 +395,8 @@ async fn settle<U: Upstream>(
 /// What the caller gets, with the record closed or to be closed at its end.
 async fn answered<U: Upstream>(mut entry: Box<Entry<U>>, out: Out) -> Response<OutBody<U>> {
     let answer = match out {
-        Out::Relay { status, headers, body } => {
+        Out::Relay { status, headers, body, watch } => {
+            entry.watch(watch);
             return relay(entry, status, headers, |entry| OutBody::Relay(body, entry));
         }
         Out::Sift { headers, stream } => {
@@ -402,7 +408,7 @@ async fn answered<U: Upstream>(mut entry: Box<Entry<U>>, out: Out) -> Response<O
         Out::Fault(fault) => {
             entry.record.outcome = fault.outcome;
             entry.record.code = Some(fault.own);
-            fault.answer(&entry.record.request_id, entry.record.attempts)
+            fault.answer(&Told::from(&entry.record))
         }
     };
     finish(entry, answer).await
@@ -433,7 +439,7 @@ fn relay<U: Upstream>(
 async fn deny<U: Upstream>(mut entry: Box<Entry<U>>, fault: &Fault) -> Response<OutBody<U>> {
     entry.record.outcome = fault.outcome;
     entry.record.code = Some(fault.own);
-    let answer = fault.answer(&entry.record.request_id, entry.record.attempts);
+    let answer = fault.answer(&Told::from(&entry.record));
     finish(entry, answer).await
 }
 
@@ -482,7 +488,7 @@ async fn finish<U: Upstream>(mut entry: Box<Entry<U>>, answer: Answer) -> Respon
         entry.record.code = Some(Code::AuditUnavailable);
         let message = "the audit record cannot be written, and it is required";
         let fault = Fault::new(Code::AuditUnavailable, Outcome::Failed, "answer", message);
-        answer = fault.answer(&entry.record.request_id, entry.record.attempts);
+        answer = fault.answer(&Told::from(&entry.record));
         entry.record.status = answer.status;
     }
     if closed.is_err() {
@@ -523,6 +529,10 @@ fn own_headers<U: Upstream>(entry: &Entry<U>, headers: &mut HeaderMap) {
         put(BACKEND, text(backend));
         put(NATIVE, Some(HeaderValue::from_static(record.native.as_str())));
     }
+    let names: Vec<&str> =
+        record.policies.iter().filter(|policy| policy.enforced).map(|policy| &*policy.name).collect();
+    put(POLICY, if names.is_empty() { None } else { text(&names.join(",")) });
+    put(DROPPED, if record.dropped.is_empty() { None } else { text(&record.dropped.join(",")) });
     let attempts = if record.attempts == 1 { HeaderValue::from_static("1") } else { record.attempts.into() };
     put(ATTEMPTS, Some(attempts));
     put(OVERHEAD, Some(HeaderValue::from(u64::try_from(record.own().as_micros()).unwrap_or(u64::MAX))));

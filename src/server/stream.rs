@@ -152,14 +152,17 @@ impl<U> OutBody<U> {
             Self::Relay(body, entry) => match body.as_mut().poll_frame(context) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        entry.passes(data);
+                    }
                     // A body of declared length, or with trailers, is not polled for its end.
                     if frame.is_trailers() || is_over(body) {
-                        entry.close_now();
+                        entry.ended_now();
                     }
                     Poll::Ready(Some(Ok(frame)))
                 }
                 Poll::Ready(None) => {
-                    entry.close_now();
+                    entry.ended_now();
                     Poll::Ready(None)
                 }
                 Poll::Ready(Some(Err(error))) => {

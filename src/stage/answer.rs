@@ -1,7 +1,5 @@
 //! The answer: an accepted reply, a refusal, or an error that names every violation.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use http::HeaderMap;
 use http::HeaderValue;
@@ -11,14 +9,18 @@ use http::header;
 use crate::api::backend::openai::WholeReply;
 use crate::api::backend::openai_stream::Collected;
 use crate::api::ingress::chat_answer;
-use crate::api::ingress::chat_answer::Refusal;
+use crate::api::ingress::chat_answer::Instead;
 use crate::api::reply::Reply;
+use crate::api::reply::Usage;
 use crate::contract::verdict::Violations;
 use crate::json::splice::SpliceError;
 use crate::json::string;
 use crate::record::Outcome;
+use crate::record::PolicyRef;
+use crate::record::Record;
 use crate::stage::admit::Share;
 use crate::stage::judge::Accepted;
+use crate::stage::judge::Clarification;
 use crate::stage::judge::Rejection;
 use crate::wire::fault::Code;
 use crate::wire::fault::Kind;
@@ -57,22 +59,26 @@ pub struct Answer {
     pub held: Option<Share>,
 }
 
-/// The answer for a reply that was accepted.
-pub fn accepted(came: &Came, accepted: &Accepted, include_usage: bool) -> Result<Answer, SpliceError> {
-    let slices: Vec<Option<Range<usize>>> = accepted.choices().iter().map(|choice| choice.slice.clone()).collect();
+/// The answer for a reply that was accepted. `total` is what all attempts took, where there were several.
+pub fn accepted(came: &Came, accepted: &Accepted, usage: bool, total: Option<&str>) -> Result<Answer, SpliceError> {
+    let parts = accepted.choices();
     Ok(match came {
-        Came::Whole(body, whole) => json(StatusCode::OK, chat_answer::accepted(body, whole, &slices)?),
-        Came::Stream(collected) => events(chat_answer::accepted_events(collected, &slices, include_usage)),
+        Came::Whole(body, whole) => json(StatusCode::OK, chat_answer::accepted(body, whole, parts, total)?),
+        Came::Stream(collected) => events(chat_answer::accepted_events(collected, parts, usage, total)),
     })
 }
 
 /// The answer for a reply that the model, or the provider's filter, refused.
-pub fn refused(came: &Came, filtered: bool, include_usage: bool) -> Result<Answer, SpliceError> {
+pub fn refused(came: &Came, filtered: bool, usage: bool, total: Option<&str>) -> Result<Answer, SpliceError> {
     let said = came.reply().choices.iter().find_map(|choice| choice.refusal.as_deref()).unwrap_or_default();
-    let refusal = if filtered { Refusal::Filtered } else { Refusal::Said(said) };
+    instead(came, if filtered { Instead::Filtered } else { Instead::Said(said) }, usage, total)
+}
+
+/// The answer for a reply that does not go on.
+pub fn instead(came: &Came, by: Instead<'_>, usage: bool, total: Option<&str>) -> Result<Answer, SpliceError> {
     Ok(match came {
-        Came::Whole(body, whole) => json(StatusCode::OK, chat_answer::refused(body, whole, refusal)?),
-        Came::Stream(collected) => events(chat_answer::refused_events(collected, refusal, include_usage)),
+        Came::Whole(body, whole) => json(StatusCode::OK, chat_answer::instead(body, whole, by, total)?),
+        Came::Stream(collected) => events(chat_answer::instead_events(collected, by, usage, total)),
     })
 }
 
@@ -134,7 +140,7 @@ impl Fault {
     /// A fault under one of the gateway's own codes.
     pub fn new(code: Code, outcome: Outcome, stage: &'static str, message: impl Into<String>) -> Self {
         let retry = match code.kind() {
-            Kind::Contract | Kind::Internal | Kind::Upstream => Retry::Never,
+            Kind::Contract | Kind::Capability | Kind::Internal | Kind::Upstream => Retry::Never,
             Kind::Overload => Retry::After(HeaderValue::from_static("1")),
             _ if code == Code::NotSupported => Retry::Never,
             Kind::InvalidRequest | Kind::Authentication | Kind::Permission => Retry::ByStatus,
@@ -161,20 +167,32 @@ impl Fault {
 
     /// The fault of a rejected answer.
     pub fn rejected(rejection: &Rejection) -> Self {
-        let total = rejection.violations.total();
+        let policies = names(&rejection.violations);
         let what = match rejection.stage {
-            "extract" => "no answer could be cut out of the model's text",
-            "tools" => "a tool call broke its contract",
-            _ => "the answer broke its schema",
+            "extract" => "no answer could be cut out of the model's text".to_owned(),
+            "tools" => "a tool call broke its contract".to_owned(),
+            _ if rejection.code == Code::SchemaViolation => "the answer broke its schema".to_owned(),
+            _ => format!("the answer broke the contract {policies}"),
         };
+        Self::violated(rejection.code, Outcome::Rejected, rejection.stage, &what, &rejection.violations)
+    }
+
+    /// The fault of an answer that the caller is asked back about, where the policy says so in an error.
+    pub fn clarification(asked: &Clarification) -> Self {
+        let what = format!("{} The answer broke the contract {}", asked.questions.join(" "), names(&asked.violations));
+        Self::violated(Code::ClarificationRequired, Outcome::Clarified, "judge", &what, &asked.violations)
+    }
+
+    fn violated(code: Code, outcome: Outcome, stage: &'static str, what: &str, violations: &Violations) -> Self {
+        let total = violations.total();
         let plural = if total == 1 { "violation" } else { "violations" };
-        let listed = rejection.violations.iter().take(5).map(|v| format!("{}: {}", v.path, v.message));
+        let listed = violations.iter().take(5).map(|v| format!("{}: {}", v.path, v.message));
         let mut message = format!("{what} ({total} {plural}): {}", listed.collect::<Vec<_>>().join("; "));
         if total > 5 {
             message.push_str("; ...");
         }
-        let mut fault = Self::new(rejection.code, Outcome::Rejected, rejection.stage, message);
-        fault.violations = Some(rejection.violations.clone());
+        let mut fault = Self::new(code, outcome, stage, message);
+        fault.violations = Some(violations.clone());
         fault
     }
 
@@ -200,7 +218,7 @@ impl Fault {
     }
 
     /// The error body.
-    pub fn body(&self, request_id: &str, attempts: u32) -> Vec<u8> {
+    pub fn body(&self, told: &Told<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(512 + self.message.len());
         out.extend_from_slice(b"{\"error\":{");
         member(&mut out, "message", &self.message);
@@ -208,32 +226,33 @@ impl Fault {
         member(&mut out, ",code", &self.code);
         optional(&mut out, ",param", self.param.as_deref());
         out.extend_from_slice(b",\"portcullis\":{");
-        member(&mut out, "request_id", request_id);
+        member(&mut out, "request_id", told.request_id);
         member(&mut out, ",outcome", self.outcome.as_str());
         member(&mut out, ",stage", self.stage);
-        out.extend_from_slice(format!(",\"policy\":[],\"attempts\":{attempts}").as_bytes());
+        out.extend_from_slice(b",\"policy\":[");
+        for (index, policy) in told.policies.iter().filter(|policy| policy.enforced).enumerate() {
+            out.extend_from_slice(if index > 0 { b"," } else { b"" });
+            out.extend_from_slice(&string::quoted(&policy.name));
+        }
+        out.extend_from_slice(format!("],\"attempts\":{}", told.attempts).as_bytes());
+        if let Some(usage) = told.usage {
+            out.extend_from_slice(format!(",\"usage\":{}", usage.json()).as_bytes());
+        }
         if let Some(violations) = &self.violations {
-            out.extend_from_slice(format!(",\"violations_total\":{},\"violations\":[", violations.total()).as_bytes());
-            for (index, violation) in violations.iter().enumerate() {
-                out.extend_from_slice(if index > 0 { b"," } else { b"" });
-                out.push(b'{');
-                optional(&mut out, "policy", violation.policy.as_deref());
-                member(&mut out, ",gate", &violation.gate);
-                member(&mut out, ",kind", violation.kind);
-                member(&mut out, ",path", &violation.path.to_string());
-                member(&mut out, ",message", &violation.message);
-                member(&mut out, ",action", violation.action.as_str());
-                out.push(b'}');
-            }
-            out.push(b']');
+            out.extend_from_slice(format!(",\"violations_total\":{},\"violations\":", violations.total()).as_bytes());
+            list(&mut out, violations);
+        }
+        if !told.questions.is_empty() {
+            out.extend_from_slice(b",\"questions\":");
+            strings(&mut out, told.questions);
         }
         out.extend_from_slice(b"}}}");
         out
     }
 
     /// The error as an answer of its own.
-    pub fn answer(&self, request_id: &str, attempts: u32) -> Answer {
-        let mut answer = json(self.status, vec![self.body(request_id, attempts).into()]);
+    pub fn answer(&self, told: &Told<'_>) -> Answer {
+        let mut answer = json(self.status, vec![self.body(told).into()]);
         match &self.retry {
             Retry::ByStatus => {}
             Retry::Never => {
@@ -248,11 +267,83 @@ impl Fault {
     }
 
     /// The error as the last event of a stream whose status has gone out already.
-    pub fn event(&self, request_id: &str, attempts: u32) -> Vec<u8> {
+    pub fn event(&self, told: &Told<'_>) -> Vec<u8> {
         let mut out = Vec::new();
-        sse::event_onto(&self.body(request_id, attempts), &mut out);
+        sse::event_onto(&self.body(told), &mut out);
         out
     }
+}
+
+/// What an error body tells of its exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told<'a> {
+    request_id: &'a str,
+    attempts: u32,
+    policies: &'a [PolicyRef],
+    usage: Option<Usage>,
+    questions: &'a [String],
+}
+
+impl<'a> Told<'a> {
+    /// Of an exchange that nothing but its id is known of.
+    pub fn of_id(request_id: &'a str) -> Self {
+        Self { request_id, ..Self::default() }
+    }
+}
+
+impl<'a> From<&'a Record> for Told<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
+            request_id: &record.request_id,
+            attempts: record.attempts,
+            policies: &record.policies,
+            usage: record.usage_total,
+            questions: &record.questions,
+        }
+    }
+}
+
+/// What `portcullis` tells in a message that a policy has put in the place of the answer.
+pub fn told(outcome: Outcome, questions: &[String], violations: &Violations) -> String {
+    let mut out = format!("{{\"outcome\":\"{}\",\"questions\":", outcome.as_str()).into_bytes();
+    strings(&mut out, questions);
+    out.extend_from_slice(format!(",\"violations_total\":{},\"violations\":", violations.total()).as_bytes());
+    list(&mut out, violations);
+    out.push(b'}');
+    String::from_utf8(out).unwrap_or_default()
+}
+
+fn strings(out: &mut Vec<u8>, texts: &[String]) {
+    out.push(b'[');
+    for (index, text) in texts.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b"," } else { b"" });
+        out.extend_from_slice(&string::quoted(text));
+    }
+    out.push(b']');
+}
+
+fn list(out: &mut Vec<u8>, violations: &Violations) {
+    out.push(b'[');
+    for (index, violation) in violations.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b"," } else { b"" });
+        out.push(b'{');
+        optional(out, "policy", violation.policy.as_deref());
+        member(out, ",gate", &violation.gate);
+        member(out, ",kind", violation.kind);
+        member(out, ",path", &violation.path.to_string());
+        member(out, ",message", &violation.message);
+        member(out, ",action", violation.action.as_str());
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
+/// The policies whose gates found something, for a message.
+fn names(violations: &Violations) -> String {
+    let mut names: Vec<&str> = violations.iter().filter_map(|violation| violation.policy.as_deref()).collect();
+    names.dedup();
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
 }
 
 /// Writes one string member; a comma at the start of `key` is put before it.
@@ -299,10 +390,12 @@ mod tests {
             reason: "schema",
             violations: Violations::of([violation("a"), violation("b")]).unwrap(),
             rung: None,
+            reasons: Vec::new(),
+            answer: String::new(),
         };
         let fault = Fault::rejected(&rejection);
-        insta::assert_snapshot!(String::from_utf8(fault.body("id", 1)).unwrap());
-        let answer = fault.answer("id", 1);
+        insta::assert_snapshot!(String::from_utf8(fault.body(&Told { attempts: 1, ..Told::of_id("id") })).unwrap());
+        let answer = fault.answer(&Told::of_id("id"));
         assert_eq!(
             (answer.status.as_u16(), &answer.headers["x-should-retry"]),
             (422, &HeaderValue::from_static("false"))
@@ -312,7 +405,8 @@ mod tests {
     #[test]
     fn what_an_upstream_reported_goes_on_in_our_shape() {
         let fault = Fault::reported(StatusCode::BAD_REQUEST, Reported::read(b"bad model"), Retry::ByStatus);
-        let body: serde_json::Value = serde_json::from_slice(&fault.body("id", 1)).unwrap();
+        let body: serde_json::Value =
+            serde_json::from_slice(&fault.body(&Told { attempts: 1, ..Told::of_id("id") })).unwrap();
         assert_eq!(body["error"]["message"], "bad model");
         assert_eq!(body["error"]["code"], "upstream_error");
         assert_eq!(body["error"]["portcullis"]["outcome"], "failed");

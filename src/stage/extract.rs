@@ -6,7 +6,6 @@ use crate::contract::Contract;
 use crate::dialect::table::ReasoningTag;
 use crate::extraction;
 use crate::extraction::Extracted;
-use crate::extraction::Mode;
 use crate::extraction::NotExtracted;
 use crate::extraction::Reason;
 use crate::extraction::Wanted;
@@ -49,7 +48,7 @@ pub fn extract(choice: &Choice, contract: &Contract, reasoning: &[ReasoningTag])
         return stopped;
     }
     let text = choice.content.as_deref().unwrap_or_default();
-    let found = extraction::extract(text, Wanted { admits: content.admits(), mode: Mode::Ladder, reasoning });
+    let found = extraction::extract(text, Wanted { admits: content.admits(), mode: contract.extraction, reasoning });
     match found {
         Ok(found) => Extraction::Json(found),
         // Words beside a tool call hold no data, so nothing in them can be taken for the answer.
@@ -90,7 +89,7 @@ mod tests {
     use crate::contract::ContentContract;
 
     fn object() -> Contract {
-        Contract { content: Some(ContentContract::JsonObject), ..Contract::default() }
+        Contract { content: Some(ContentContract::object()), ..Contract::default() }
     }
 
     fn choice(content: &str, finish: &str) -> Choice {

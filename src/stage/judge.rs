@@ -1,24 +1,37 @@
 //! The verdict: every gate on every choice, every violation collected. Same reply, same contract: same verdict.
 
-use std::ops::Range;
+use std::sync::Arc;
 
+use crate::api::reply::Around;
 use crate::api::reply::Choice;
+use crate::api::reply::Passed;
 use crate::api::reply::Reply;
 use crate::api::reply::ToolCall;
 use crate::contract::ContentContract;
 use crate::contract::Contract;
+use crate::contract::OwnedSchema;
+use crate::contract::Subject;
 use crate::contract::ToolContract;
+use crate::contract::assign::Assign;
+use crate::contract::assign::Minter;
 use crate::contract::gate;
+use crate::contract::gate::GateSeen;
+use crate::contract::scene::Answer;
+use crate::contract::scene::Call;
+use crate::contract::scene::Scene;
+use crate::contract::verdict::Action;
 use crate::contract::verdict::Violation;
 use crate::contract::verdict::Violations;
 use crate::dialect::table::ReasoningTag;
 use crate::extraction;
+use crate::extraction::Admits;
 use crate::extraction::NotExtracted;
 use crate::extraction::Reason;
 use crate::extraction::Rung;
 use crate::json::check;
 use crate::json::fault::shown;
 use crate::json::path::Path;
+use crate::json::string;
 use crate::stage::extract;
 use crate::stage::extract::Extraction;
 use crate::wire::fault::Code;
@@ -28,6 +41,8 @@ use crate::wire::fault::Code;
 pub enum Verdict {
     /// Every choice satisfies the contract.
     Accept(Accepted),
+    /// At least one choice must be asked back about, and none is rejected.
+    Clarify(Clarification),
     /// At least one choice breaks it.
     Reject(Rejection),
     /// A choice was refused by the model, or cut by the provider's filter.
@@ -36,27 +51,49 @@ pub enum Verdict {
     Fail(Failed),
 }
 
+/// A verdict, and what was seen on the way to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// What was concluded.
+    pub verdict: Verdict,
+    /// Violations that are recorded and counted and decide nothing.
+    pub observed: Option<Violations>,
+    /// What each gate of each policy came to, for every choice that they judged.
+    pub gates: Vec<GateSeen>,
+    /// Gates that were not checked, everywhere or somewhere.
+    pub not_checked: Vec<Arc<str>>,
+    /// Bare arrays that were wrapped.
+    pub wrapped: u32,
+}
+
+/// What is known of an exchange besides the reply when it is judged.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// What the upstream calls came to.
+    pub call: Call,
+    /// Clock and randomness for the fields that code sets.
+    pub minter: Minter,
+}
+
+impl Known {
+    /// Nothing is known: for recorded answers that tell nothing of their call.
+    pub fn nothing() -> Self {
+        Self { call: Call::default(), minter: Minter::still() }
+    }
+}
+
 /// A reply that passed its contract. Only [`judge`] makes one and the answer takes nothing else, so an
 /// unjudged reply cannot reach a caller on a held route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    choices: Vec<AcceptedChoice>,
+    choices: Vec<Passed>,
     /// Calls to tools that no contract binds whose arguments break their parameters: counted, passed on.
     loose: u32,
 }
 
-/// The part of one choice that passed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AcceptedChoice {
-    /// The slice of the content that is the answer; none where the content goes on as it is.
-    pub slice: Option<Range<usize>>,
-    /// How it was found.
-    pub rung: Option<Rung>,
-}
-
 impl Accepted {
     /// What passed of each choice, in the reply's order.
-    pub fn choices(&self) -> &[AcceptedChoice] {
+    pub fn choices(&self) -> &[Passed] {
         &self.choices
     }
 
@@ -64,6 +101,19 @@ impl Accepted {
     pub fn loose(&self) -> u32 {
         self.loose
     }
+}
+
+/// Why the caller is asked back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clarification {
+    /// The questions, each once, in the order of the gates.
+    pub questions: Vec<String>,
+    /// Every violation, of every choice.
+    pub violations: Violations,
+    /// How the answer was found.
+    pub rung: Option<Rung>,
+    /// The answer of the first choice that is asked back about, as it was judged: for templates.
+    pub answer: String,
 }
 
 /// Why a reply is rejected.
@@ -79,6 +129,10 @@ pub struct Rejection {
     pub violations: Violations,
     /// How the answer was found, where it was.
     pub rung: Option<Rung>,
+    /// What the gates that reject say of it.
+    pub reasons: Vec<String>,
+    /// The answer of the first choice that gates reject, as it was judged: for templates. Empty where none got that far.
+    pub answer: String,
 }
 
 /// Who declined.
@@ -111,67 +165,341 @@ pub enum Failed {
     Unfinished,
 }
 
-/// Judges a reply. A choice that is not accepted decides for all: first rejections, then failures, then refusals.
-pub fn judge(contract: &Contract, reply: &Reply, reasoning: &[ReasoningTag]) -> Verdict {
-    let (mut rejection, mut failed, mut refused) = (None::<Rejection>, None, None);
-    let mut accepted = Accepted { choices: Vec::with_capacity(reply.choices.len()), loose: 0 };
+/// Judges a reply. A choice that is not accepted decides for all: first rejections, then failures, then questions, then
+/// refusals. Where the contract lets passing choices go on alone, the others are left out, unless none passes.
+pub fn judge(contract: &Contract, reply: &Reply, reasoning: &[ReasoningTag], known: &Known) -> Judgement {
+    let mut judging = Judging { contract, reasoning, known, seen: Seen::default() };
+    let (mut rejection, mut failed, mut asked, mut refused) = (None::<Rejection>, None, None::<Clarification>, None);
+    let mut choices = Vec::with_capacity(reply.choices.len());
     for choice in &reply.choices {
-        match one(contract, choice, reasoning, &mut accepted.loose) {
-            Ok(passed) => accepted.choices.push(passed),
+        match judging.choice(choice) {
+            Ok(passed) => {
+                choices.push(passed);
+                continue;
+            }
             Err(Stopped::Rejected(found)) => match &mut rejection {
                 Some(first) => first.violations.extend(found.violations),
                 None => rejection = Some(*found),
             },
+            Err(Stopped::Asked(found)) => match &mut asked {
+                Some(first) => {
+                    first.violations.extend(found.violations);
+                    first.questions.extend(found.questions);
+                }
+                None => asked = Some(*found),
+            },
             Err(Stopped::Failed(how)) => failed = failed.or(Some(how)),
             Err(Stopped::Refused(who)) => refused = refused.or(Some(who)),
         }
+        choices.push(Passed { slice: None, around: None, rung: None, dropped: true });
     }
-    match (rejection, failed, refused) {
-        (Some(rejection), _, _) => Verdict::Reject(rejection),
-        (None, Some(failed), _) => Verdict::Fail(failed),
-        (None, None, Some(refused)) => Verdict::Refuse(refused),
-        (None, None, None) if accepted.choices.is_empty() => Verdict::Fail(Failed::Empty),
-        (None, None, None) => Verdict::Accept(accepted),
-    }
+    let passing = contract.passing && choices.iter().any(|choice| !choice.dropped);
+    let accepted = Accepted { choices, loose: judging.seen.loose };
+    let verdict = match (rejection, failed, asked, refused) {
+        _ if passing => Verdict::Accept(accepted),
+        (Some(rejection), _, _, _) => Verdict::Reject(rejection),
+        (None, Some(failed), _, _) => Verdict::Fail(failed),
+        (None, None, Some(mut asked), _) => {
+            let mut told = std::collections::HashSet::new();
+            asked.questions.retain(|question| told.insert(question.clone()));
+            Verdict::Clarify(asked)
+        }
+        (None, None, None, Some(refused)) => Verdict::Refuse(refused),
+        (None, None, None, None) if accepted.choices.is_empty() => Verdict::Fail(Failed::Empty),
+        (None, None, None, None) => Verdict::Accept(accepted),
+    };
+    let Seen { observed, gates, not_checked, wrapped, .. } = judging.seen;
+    Judgement { verdict, observed, gates, not_checked, wrapped }
 }
 
 /// Why one choice is not accepted.
 enum Stopped {
     Rejected(Box<Rejection>),
+    Asked(Box<Clarification>),
     Failed(Failed),
     Refused(Refused),
 }
 
-fn one(
-    contract: &Contract,
-    choice: &Choice,
-    reasoning: &[ReasoningTag],
-    loose: &mut u32,
-) -> Result<AcceptedChoice, Stopped> {
-    let passed = match extract::extract(choice, contract, reasoning) {
-        Extraction::Refusal => return Err(Stopped::Refused(Refused::Model)),
-        Extraction::ContentFilter => return Err(Stopped::Refused(Refused::Filter)),
-        Extraction::Empty => return Err(Stopped::Failed(Failed::Empty)),
-        Extraction::Failed => return Err(Stopped::Failed(Failed::Reported)),
-        Extraction::Unfinished => return Err(Stopped::Failed(Failed::Unfinished)),
-        Extraction::Truncated => {
-            return Err(reject(Code::OutputTruncated, "extract", "truncated", Violations::one(truncated())));
+/// The judging of one reply.
+struct Judging<'j> {
+    contract: &'j Contract,
+    reasoning: &'j [ReasoningTag],
+    known: &'j Known,
+    seen: Seen,
+}
+
+/// What is seen on the way.
+#[derive(Default)]
+struct Seen {
+    loose: u32,
+    wrapped: u32,
+    observed: Option<Violations>,
+    gates: Vec<GateSeen>,
+    not_checked: Vec<Arc<str>>,
+}
+
+/// What the gates of all policies came to for one text.
+#[derive(Default)]
+struct Gates {
+    found: Option<Violations>,
+    action: Option<Action>,
+    questions: Vec<String>,
+    reasons: Vec<String>,
+    truncated: bool,
+}
+
+impl Gates {
+    fn add(&mut self, more: Option<Violations>) {
+        match (&mut self.found, more) {
+            (Some(found), Some(more)) => found.extend(more),
+            (None, more) => self.found = more,
+            (Some(_), None) => {}
         }
-        Extraction::Not(not) => return Err(not_extracted(&not, choice.content.as_deref().unwrap_or_default())),
-        Extraction::Json(found) => {
-            content(contract, choice, &found)?;
-            AcceptedChoice { slice: Some(found.range), rung: Some(found.rung) }
+    }
+}
+
+impl Judging<'_> {
+    fn choice(&mut self, choice: &Choice) -> Result<Passed, Stopped> {
+        let passed = match extract::extract(choice, self.contract, self.reasoning) {
+            Extraction::Refusal => return Err(Stopped::Refused(Refused::Model)),
+            Extraction::ContentFilter => return Err(Stopped::Refused(Refused::Filter)),
+            Extraction::Empty => return Err(Stopped::Failed(Failed::Empty)),
+            Extraction::Failed => return Err(Stopped::Failed(Failed::Reported)),
+            Extraction::Unfinished => return Err(Stopped::Failed(Failed::Unfinished)),
+            Extraction::Truncated => {
+                return Err(reject(Code::OutputTruncated, "extract", "truncated", Violations::one(truncated())));
+            }
+            Extraction::Not(not) => return Err(not_extracted(&not, choice.content.as_deref().unwrap_or_default())),
+            Extraction::Json(found) => self.content(choice, &found)?,
+            Extraction::ToolCalls | Extraction::Unbound => {
+                Passed { slice: None, around: None, rung: None, dropped: false }
+            }
+        };
+        self.tools(choice)?;
+        Ok(passed)
+    }
+
+    /// Judges what was cut out of a choice's text.
+    fn content(&mut self, choice: &Choice, found: &extraction::Extracted) -> Result<Passed, Stopped> {
+        let text = choice.content.as_deref().unwrap_or_default();
+        let slice = text.get(found.range.clone()).unwrap_or_default();
+        let mut passed =
+            Passed { slice: Some(found.range.clone()), around: None, rung: Some(found.rung), dropped: false };
+        let Some(content) = &self.contract.content else { return Ok(passed) };
+        let mut around = Around::default();
+        if let Some(name) = content.wrap_array.as_ref().filter(|_| slice.starts_with('['))
+            && content.admits() == Admits::OBJECT
+        {
+            let name = String::from_utf8(string::quoted(name)).unwrap_or_default();
+            around = Around { before: format!("{{{name}:"), fields: String::new(), after: "}".to_owned() };
+            self.seen.wrapped += 1;
         }
-        Extraction::ToolCalls | Extraction::Unbound => AcceptedChoice { slice: None, rung: None },
-    };
-    match tools(contract, choice, loose) {
-        None => Ok(passed),
-        Some(violations) => Err(reject(Code::ToolViolation, "tools", "tool_violation", violations)),
+        let wrapped;
+        let judged = if around.before.is_empty() {
+            slice
+        } else {
+            wrapped = around.around(slice);
+            &wrapped
+        };
+        // Where a violation lies in the model's text, whatever code puts before the slice.
+        let place = Offset { start: found.range.start, before: around.before.len(), length: slice.len() };
+        let stopped = |code, reason, violations: Violations| {
+            let mut violations = violations;
+            place.shift(&mut violations);
+            let (reasons, answer) = (Vec::new(), judged.to_owned());
+            let rung = Some(found.rung);
+            Stopped::Rejected(Box::new(Rejection { code, stage: "judge", reason, violations, rung, reasons, answer }))
+        };
+        if let Some(violations) = assigned_is_there(content, judged) {
+            return Err(stopped(Code::ContractRejected, "assigned_field_present", violations));
+        }
+        let broken = match content.schemas.is_empty() {
+            true if content.complete.is_empty() => not_object(judged).map(Violations::one),
+            _ => schemas(&content.schemas, judged),
+        };
+        if let Some(violations) = broken {
+            return Err(stopped(Code::SchemaViolation, "schema", violations));
+        }
+        let gates = self.gates(&Subject::Content, judged)?;
+        self.decided(gates, &place, found.rung, judged)?;
+        if let Some(assign) = &content.assign {
+            let set = self.assigned(content, assign, choice.index, judged);
+            around.fields = set.map_err(|violations| stopped(Code::ContractRejected, "assign", violations))?;
+        }
+        passed.around = (around != Around::default()).then_some(around);
+        Ok(passed)
+    }
+
+    /// Runs the gates of every policy that judges this part of the answer.
+    fn gates(&mut self, subject: &Subject, text: &str) -> Result<Gates, Stopped> {
+        let mut gates = Gates::default();
+        if !self.contract.scopes.iter().any(|scope| scope.subject == *subject) {
+            return Ok(gates);
+        }
+        let answer = match Answer::read(text) {
+            Ok(answer) => answer,
+            Err(fault) => {
+                let violation = Violation::own(
+                    gate::schema::NAME,
+                    gate::schema::NAME,
+                    Path::root(),
+                    format!("not checked: {fault}"),
+                    None,
+                );
+                return Err(reject(Code::SchemaViolation, "judge", "schema", Violations::one(violation)));
+            }
+        };
+        for scope in self.contract.scopes.iter().filter(|scope| scope.subject == *subject) {
+            let ground = scope.ground.get();
+            let scene = Scene { answer: &answer, contract: &scope.contract, ground, call: &self.known.call };
+            let judged = gate::run(&scene);
+            let seen = scope.contract.gates.iter().zip(judged.health).map(|(entry, health)| GateSeen {
+                policy: Arc::clone(&scope.contract.policy),
+                gate: Arc::clone(&entry.name),
+                health,
+            });
+            self.seen.gates.extend(seen);
+            self.seen.not_checked.extend(judged.not_checked);
+            gates.questions.extend(judged.questions);
+            gates.reasons.extend(judged.reasons);
+            gates.action = gates.action.max(judged.action);
+            gates.truncated |= judged.violations.iter().any(|violation| violation.kind == gate::CONTEXT_TRUNCATED);
+            gates.add(Violations::listed(judged.violations, judged.total));
+        }
+        Ok(gates)
+    }
+
+    /// What follows from what the gates found.
+    fn decided(&mut self, gates: Gates, place: &Offset, rung: Rung, judged: &str) -> Result<(), Stopped> {
+        let Gates { found, action, questions, reasons, truncated } = gates;
+        let Some(mut violations) = found else { return Ok(()) };
+        place.shift(&mut violations);
+        let (rung, answer) = (Some(rung), judged.to_owned());
+        match action {
+            None | Some(Action::Monitor) => {
+                match &mut self.seen.observed {
+                    Some(observed) => observed.extend(violations),
+                    None => self.seen.observed = Some(violations),
+                }
+                Ok(())
+            }
+            Some(Action::Clarify) => {
+                Err(Stopped::Asked(Box::new(Clarification { questions, violations, rung, answer })))
+            }
+            Some(Action::Reject) => {
+                let (code, reason) = match truncated {
+                    true => (Code::ContextTruncated, gate::CONTEXT_TRUNCATED),
+                    false => (Code::ContractRejected, "contract"),
+                };
+                let stage = "judge";
+                Err(Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung, reasons, answer })))
+            }
+        }
+    }
+
+    /// The fields that code sets, once the model's part is accepted: the whole must then satisfy the complete schema.
+    fn assigned(
+        &self,
+        content: &ContentContract,
+        assign: &Assign,
+        choice: u64,
+        judged: &str,
+    ) -> Result<String, Violations> {
+        let own = |path: Path, message: String| {
+            let violation = Violation::own("assign", "assign", path, message, None);
+            Violation { policy: Some(Arc::clone(&assign.policy)), ..violation }
+        };
+        let whole = Answer::read(judged).map_err(|fault| Violations::one(own(Path::root(), fault.to_string())))?;
+        let fields = assign.members(whole.root(), choice, &self.known.minter).map_err(|missing| {
+            let named = missing.into_iter().map(|one| own(Path::root().key(&*one.name), one.message));
+            Violations::of(named)
+                .unwrap_or_else(|| Violations::one(own(Path::root(), "no field can be set".to_owned())))
+        })?;
+        // `judged` has the envelope already.
+        let text = Around { before: String::new(), fields: fields.clone(), after: String::new() }.around(judged);
+        match schemas(&content.complete, &text) {
+            Some(violations) => Err(violations.without_places()),
+            None => Ok(fields),
+        }
+    }
+
+    /// Judges the calls of one choice. Calls to unbound tools are counted and passed on.
+    fn tools(&mut self, choice: &Choice) -> Result<(), Stopped> {
+        let mut found = Vec::new();
+        let mut gates = Gates::default();
+        let mut first = None;
+        for (index, call) in choice.tool_calls.iter().enumerate() {
+            let place = Path::root().key("tool_calls").index(index);
+            let Some(tool) = self.contract.tool(&call.name) else {
+                let message = match call.name.as_str() {
+                    "" => "a call that names no function cannot be judged".to_owned(),
+                    name => format!("the tool `{}` was not offered in the request", shown(name)),
+                };
+                found.push(Violation::own("tools", "unknown_tool", place, message, None));
+                continue;
+            };
+            let wrong = arguments(tool, call);
+            if !tool.bound {
+                self.seen.loose += u32::from(!wrong.is_empty());
+                continue;
+            }
+            if wrong.is_empty() {
+                let text = if call.arguments.is_empty() { "{}" } else { &call.arguments };
+                let more = self.gates(&Subject::Tool(call.name.as_str().into()), text.trim_ascii())?;
+                if more.found.is_some() {
+                    first.get_or_insert_with(|| text.to_owned());
+                }
+                gates.action = gates.action.max(more.action);
+                gates.questions.extend(more.questions);
+                gates.reasons.extend(more.reasons);
+                gates.truncated |= more.truncated;
+                gates.add(more.found.map(|violations| violations.inside(&call.name, &place.clone().key("arguments"))));
+            }
+            found.extend(wrong.into_iter().map(|violation| Violation {
+                message: format!("`{}` {}: {}", shown(&call.name), violation.path, violation.message),
+                path: place.clone().key("arguments"),
+                gate: "tools".into(),
+                ..violation
+            }));
+        }
+        if let Some(forced) = self.contract.forced.and_then(|index| self.contract.tools.get(index))
+            && !choice.tool_calls.iter().any(|call| call.name == forced.name)
+        {
+            let message = format!("the tool `{}` must be called and was not", shown(&forced.name));
+            found.push(Violation::own("tools", "not_called", Path::root(), message, None));
+        }
+        if let Some(violations) = Violations::of(found) {
+            return Err(reject(Code::ToolViolation, "tools", "tool_violation", violations));
+        }
+        // The arguments have their places within themselves; of the content nothing is meant.
+        let nowhere = Offset { start: 0, before: usize::MAX, length: 0 };
+        self.decided(gates, &nowhere, Rung::Whole, &first.unwrap_or_default())
+    }
+}
+
+/// Where the judged text lies in the model's.
+struct Offset {
+    /// Where the slice begins in the model's text.
+    start: usize,
+    /// Bytes that code has put before the slice.
+    before: usize,
+    /// Bytes of the slice.
+    length: usize,
+}
+
+impl Offset {
+    fn shift(&self, violations: &mut Violations) {
+        violations.place(|at| {
+            let start = at.start.checked_sub(self.before)?.min(self.length);
+            let end = at.end.saturating_sub(self.before).min(self.length);
+            Some(start + self.start..end + self.start)
+        });
     }
 }
 
 fn reject(code: Code, stage: &'static str, reason: &'static str, violations: Violations) -> Stopped {
-    Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung: None }))
+    let (reasons, answer) = (Vec::new(), String::new());
+    Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung: None, reasons, answer }))
 }
 
 fn truncated() -> Violation {
@@ -182,19 +510,36 @@ fn plain(kind: &'static str, message: String) -> Violation {
     Violation::own("extraction", kind, Path::root(), message, None)
 }
 
-fn content(contract: &Contract, choice: &Choice, found: &extraction::Extracted) -> Result<(), Stopped> {
-    let text = choice.content.as_deref().unwrap_or_default();
-    let slice = text.get(found.range.clone()).unwrap_or_default();
-    let violations = match &contract.content {
-        None => None,
-        Some(ContentContract::Schema(schema)) => gate::schema::check(schema, slice),
-        Some(ContentContract::JsonObject) => not_object(slice).map(Violations::one),
-    };
-    let Some(mut violations) = violations else { return Ok(()) };
-    violations.shift(found.range.start);
-    let rejection =
-        Rejection { code: Code::SchemaViolation, stage: "judge", reason: "schema", violations, rung: Some(found.rung) };
-    Err(Stopped::Rejected(Box::new(rejection)))
+/// What schemas say, each its owner's; none means that all are satisfied.
+fn schemas(schemas: &[OwnedSchema], slice: &str) -> Option<Violations> {
+    let mut all: Option<Violations> = None;
+    for own in schemas {
+        let found = gate::schema::check(&own.schema, slice);
+        let found = found.map(|found| match &own.policy {
+            Some(policy) => found.of_policy(policy),
+            None => found,
+        });
+        match (&mut all, found) {
+            (Some(all), Some(found)) => all.extend(found),
+            (None, found) => all = found,
+            (Some(_), None) => {}
+        }
+    }
+    all
+}
+
+/// A field that code sets stands in the answer.
+fn assigned_is_there(content: &ContentContract, judged: &str) -> Option<Violations> {
+    let assign = content.assign.as_ref()?;
+    let answer = Answer::read(judged).ok()?;
+    let named = assign.present(answer.root()).into_iter().map(|name| {
+        let path = Path::root().key(&*name);
+        let at = path.locate(judged.as_bytes());
+        let message = format!("code sets `{name}`; the model must not");
+        let violation = Violation::own("assign", "assigned_field_present", path, message, at);
+        Violation { policy: Some(Arc::clone(&assign.policy)), ..violation }
+    });
+    Violations::of(named)
 }
 
 fn not_object(slice: &str) -> Option<Violation> {
@@ -245,40 +590,6 @@ pub fn told(not: &NotExtracted, text: &str) -> String {
     }
 }
 
-/// Judges the calls of one choice. Calls to unbound tools are counted and passed on.
-fn tools(contract: &Contract, choice: &Choice, loose: &mut u32) -> Option<Violations> {
-    let mut found = Vec::new();
-    for (index, call) in choice.tool_calls.iter().enumerate() {
-        let place = Path::root().key("tool_calls").index(index);
-        let Some(tool) = contract.tool(&call.name) else {
-            let message = match call.name.as_str() {
-                "" => "a call that names no function cannot be judged".to_owned(),
-                name => format!("the tool `{}` was not offered in the request", shown(name)),
-            };
-            found.push(Violation::own("tools", "unknown_tool", place, message, None));
-            continue;
-        };
-        let wrong = arguments(tool, call);
-        if tool.bound {
-            found.extend(wrong.into_iter().map(|violation| Violation {
-                message: format!("`{}` {}: {}", shown(&call.name), violation.path, violation.message),
-                path: place.clone().key("arguments"),
-                gate: "tools".into(),
-                ..violation
-            }));
-        } else {
-            *loose += u32::from(!wrong.is_empty());
-        }
-    }
-    if let Some(forced) = contract.forced.and_then(|index| contract.tools.get(index))
-        && !choice.tool_calls.iter().any(|call| call.name == forced.name)
-    {
-        let message = format!("the tool `{}` must be called and was not", shown(&forced.name));
-        found.push(Violation::own("tools", "not_called", Path::root(), message, None));
-    }
-    Violations::of(found)
-}
-
 /// What is wrong with a call's arguments: they must be exactly one JSON object that satisfies the parameters.
 fn arguments(tool: &ToolContract, call: &ToolCall) -> Vec<Violation> {
     let text = match call.arguments.as_str() {
@@ -299,7 +610,8 @@ fn arguments(tool: &ToolContract, call: &ToolCall) -> Vec<Violation> {
         return vec![violation];
     }
     let broken = tool.parameters.as_ref().and_then(|schema| gate::schema::check(schema, slice));
-    broken.iter().flat_map(Violations::iter).cloned().collect()
+    let also = schemas(&tool.also, slice);
+    broken.iter().chain(&also).flat_map(Violations::iter).cloned().collect()
 }
 
 /// Whether a tool's parameters have a required property, so that empty arguments cannot mean none.

@@ -5,6 +5,8 @@ pub mod authenticate;
 
 pub mod admit;
 
+pub mod bind; // which policies, and what they judge
+
 pub mod plan;
 
 pub mod prompt; // the contract in words, for `shape`
@@ -19,5 +21,8 @@ pub mod extract;
 
 pub mod judge;
 
+pub mod respond; // what a policy says in the place of an answer
+
 pub mod answer;
+pub mod recorded; // a recorded answer, judged as on the wire
 pub mod sift;

@@ -1,6 +1,7 @@
 //! What is to be done with a request: its contract, the targets in order, and for each of them whether
 //! and how the native mode applies. A plan is a value; making one waits on nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::ingress::chat::ChatRequest;
@@ -9,15 +10,29 @@ use crate::api::ingress::chat::Wants;
 use crate::catalog::Alias;
 use crate::catalog::Catalog;
 use crate::catalog::Target;
+use crate::contract::Asked;
 use crate::contract::ContentContract;
 use crate::contract::Contract;
+use crate::contract::OwnedSchema;
+use crate::contract::Subject;
 use crate::contract::ToolContract;
 use crate::contract::schema::CompiledSchema;
+use crate::contract::schema::same_constraints;
 use crate::dialect::table::Capabilities;
 use crate::dialect::table::SchemaMode;
 use crate::extraction::Admits;
 use crate::json::fault::shown;
+use crate::policy::Choices;
+use crate::policy::Inject;
+use crate::policy::Limit;
+use crate::policy::NativeUse;
+use crate::policy::OnConflict;
 use crate::record::Native;
+use crate::stage::bind;
+use crate::stage::bind::Binding;
+use crate::stage::bind::Bound;
+use crate::stage::bind::NotBound;
+use crate::wire::fault::Code;
 
 /// What is to be done with a request.
 #[derive(Debug)]
@@ -26,8 +41,81 @@ pub struct Plan {
     pub alias: Arc<Alias>,
     /// What the answer must satisfy.
     pub contract: Contract,
-    /// Where to send the request, first to last, and how.
+    /// What policies that only watch would have demanded.
+    pub watch: Option<Contract>,
+    /// The policies that bind the request.
+    pub binding: Binding,
+    /// What those policies make of the request and of a bad answer.
+    pub terms: Terms,
+    /// Where to send the request, first to last, and how. Never empty.
     pub targets: Vec<TargetPlan>,
+}
+
+/// What exists once an exchange: of several policies' settings the stricter ones.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// When the exact schema is written into the prompt.
+    pub inject: Inject,
+    /// How native modes are used.
+    pub native: NativeUse,
+    /// How often, and for which gates, the model is asked once more.
+    pub retry: Option<RetryTerms>,
+    /// Members of the request that are capped or set.
+    pub limits: BTreeMap<String, Limit>,
+    /// The fields that the model is told to leave out.
+    pub assigned: Vec<Arc<str>>,
+    /// Whether an answer that is stored could be fetched around the gate, so that it must not be.
+    pub unstored: bool,
+    /// The response format that the request gets in place of its own: the name of the schema.
+    pub format: Option<String>,
+}
+
+/// When the model is asked once more.
+#[derive(Clone, Debug)]
+pub struct RetryTerms {
+    /// How often at the most.
+    pub attempts: u32,
+    /// The gates, each with its policy.
+    pub on: Vec<(Arc<str>, Arc<str>)>,
+    /// The aliases that are asked in turn.
+    pub escalate: Vec<Arc<str>>,
+}
+
+impl Terms {
+    /// The terms of the policies that bind a request.
+    fn of(bound: &[Bound]) -> Self {
+        let mut terms = Self { inject: Inject::Never, ..Self::default() };
+        for policy in bound.iter().map(|bound| &bound.policy) {
+            terms.inject = terms.inject.max(policy.inject);
+            terms.native = terms.native.max(policy.native);
+            terms.unstored = true;
+            if let Some(retry) = &policy.retry {
+                let on = retry.on.iter().map(|gate| (Arc::clone(&policy.name), Arc::clone(gate)));
+                match &mut terms.retry {
+                    Some(all) => {
+                        all.attempts = all.attempts.min(retry.attempts);
+                        all.on.extend(on);
+                    }
+                    None => {
+                        let escalate = retry.escalate.clone();
+                        terms.retry = Some(RetryTerms { attempts: retry.attempts, on: on.collect(), escalate });
+                    }
+                }
+            }
+            for (name, limit) in &policy.limits {
+                match terms.limits.get_mut(name) {
+                    Some(other) => other.tighten(limit),
+                    None => {
+                        terms.limits.insert(name.clone(), limit.clone());
+                    }
+                }
+            }
+        }
+        if bound.is_empty() {
+            terms.inject = Inject::Always;
+        }
+        terms
+    }
 }
 
 /// How the answer travels.
@@ -74,7 +162,7 @@ pub fn alias(catalog: &Catalog, model: &str) -> Result<Arc<Alias>, ModelNotFound
 }
 
 /// The schemas of a request, compiled.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Schemas {
     /// Of the response format.
     pub content: Option<Arc<CompiledSchema>>,
@@ -82,21 +170,83 @@ pub struct Schemas {
     pub tools: Vec<Option<Arc<CompiledSchema>>>,
 }
 
-/// The contract that a request brings itself: its response format, its forced tool, its strict tools.
-pub fn contract(request: &ChatRequest, schemas: Schemas) -> Contract {
-    let content = match request.response_format.as_ref().map(|format| &format.wants) {
-        Some(Wants::JsonObject) => Some(ContentContract::JsonObject),
-        Some(Wants::Schema { .. }) => schemas.content.map(ContentContract::Schema),
+/// The contract of a request: its response format, its forced tool, its strict tools, and what the policies that bind it
+/// demand, each in its own scope.
+///
+/// # Errors
+/// Where a policy takes no other schema than its own, and the request has one; where the source cannot be read.
+pub fn contract(request: &ChatRequest, schemas: Schemas, bound: &[Bound]) -> Result<Contract, NotBound> {
+    let own = match request.response_format.as_ref().map(|format| &format.wants) {
+        Some(Wants::JsonObject) => Some(ContentContract::object()),
+        Some(Wants::Schema { .. }) => schemas.content.map(ContentContract::schema),
         Some(Wants::Anything) | None => None,
     };
+    let content = with_policies(own, bound)?;
     let forced = forced(request);
     let compiled = schemas.tools.into_iter().chain(std::iter::repeat(None));
-    let tools = request.tools.iter().zip(compiled).enumerate().map(|(index, (tool, parameters))| ToolContract {
-        name: tool.name.clone(),
-        parameters,
-        bound: tool.strict || forced == Some(index),
+    let tools = request.tools.iter().zip(compiled).enumerate().map(|(index, (tool, parameters))| {
+        let judges = |bound: &&Bound| matches!(&bound.subject, Subject::Tool(name) if **name == *tool.name);
+        let also = bound.iter().filter(judges).filter_map(|bound| {
+            let schema = Arc::clone(&bound.policy.schema.as_ref()?.complete);
+            Some(OwnedSchema { policy: Some(Arc::clone(&bound.policy.name)), schema })
+        });
+        ToolContract {
+            name: tool.name.clone(),
+            parameters,
+            also: also.collect(),
+            bound: tool.strict || forced == Some(index) || bound.iter().any(|bound| judges(&bound)),
+        }
     });
-    Contract { content, tools: tools.collect(), forced }
+    let tools = tools.collect();
+    let scopes = bound.iter().map(|bound| bind::scope(bound, request)).collect::<Result<_, _>>()?;
+    let extraction = bound.iter().map(|bound| bound.policy.extraction).max().unwrap_or_default();
+    let passing = !bound.is_empty() && bound.iter().all(|bound| bound.policy.choices == Choices::Passing);
+    Ok(Contract { content, tools, forced, extraction, passing, scopes })
+}
+
+/// The contract of the content: the request's own, and what the policies that judge the content add to it.
+pub fn with_policies(own: Option<ContentContract>, bound: &[Bound]) -> Result<Option<ContentContract>, NotBound> {
+    let policies = || bound.iter().filter(|bound| bound.subject == Subject::Content).map(|bound| &bound.policy);
+    if policies().next().is_none() {
+        return Ok(own);
+    }
+    let mut content = own.unwrap_or_else(ContentContract::object);
+    let requested = content.schemas.first().map(|own| Arc::clone(&own.schema));
+    let mut kept = requested.is_some();
+    for policy in policies() {
+        content.wrap_array = content.wrap_array.or_else(|| policy.envelope.clone());
+        content.assign = content.assign.or_else(|| policy.assign.clone());
+        let Some(own) = &policy.schema else { continue };
+        if let Some(requested) = &requested {
+            let same = same_constraints(requested, &own.complete) || same_constraints(requested, &own.shown);
+            if !same && own.on_conflict == OnConflict::Reject {
+                let message = format!(
+                    "the policy `{}` takes no schema but its own, and that of `response_format` differs from it",
+                    policy.name
+                );
+                return Err(NotBound { code: Code::SchemaConflict, param: "response_format", message });
+            }
+            kept &= !same;
+        }
+        let owned = |schema: &Arc<CompiledSchema>| OwnedSchema {
+            policy: Some(Arc::clone(&policy.name)),
+            schema: Arc::clone(schema),
+        };
+        if content.schemas.iter().all(|other| other.policy.is_none()) {
+            content.asked = Asked::Schema(Arc::clone(&own.shown));
+        }
+        content.schemas.push(owned(&own.shown));
+        if policy.assign.is_some() {
+            content.complete.push(owned(&own.complete));
+        }
+    }
+    if requested.is_some() && (!kept || content.assign.is_some()) {
+        let own = content.schemas.remove(0);
+        if kept {
+            content.complete.push(own); // it is the whole that the caller describes
+        }
+    }
+    Ok(Some(content))
 }
 
 /// The one tool that the request forces: by its name, or by demanding a call where there is one tool.
@@ -108,25 +258,83 @@ pub fn forced(request: &ChatRequest) -> Option<usize> {
     }
 }
 
+/// No target has what a policy demands; why, for each of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no target of `{alias}` has a native structured-output mode for this request, and a policy requires one: {reasons}"
+)]
+pub struct NoneCapable {
+    alias: String,
+    reasons: String,
+}
+
 /// Lays the plan. Targets stand in the order in which they are listed.
-pub fn plan(alias: Arc<Alias>, contract: Contract, request: &ChatRequest) -> Plan {
-    let wants = request.response_format.as_ref().map(|format| &format.wants);
-    let targets = alias.targets.iter().map(|target| TargetPlan {
+pub fn plan(
+    alias: Arc<Alias>,
+    contract: Contract,
+    watch: Option<Contract>,
+    binding: Binding,
+    request: &ChatRequest,
+) -> Result<Plan, NoneCapable> {
+    let mut terms = Terms::of(&binding.enforced);
+    let of_policy = |content: &ContentContract| content.schemas.iter().any(|own| own.policy.is_some());
+    if let Some(content) = contract.content.as_ref().filter(|content| of_policy(content)) {
+        terms.assigned = content.assign.iter().flat_map(|assign| &assign.fields).map(|f| Arc::clone(&f.name)).collect();
+        terms.format = Some(format_name(request, content));
+    }
+    let targets = targets(&alias, &contract, &terms, request)?;
+    Ok(Plan { targets, alias, contract, watch, binding, terms })
+}
+
+/// The targets of an alias for this contract, each with how its native mode is used.
+pub fn targets(
+    alias: &Alias,
+    contract: &Contract,
+    terms: &Terms,
+    request: &ChatRequest,
+) -> Result<Vec<TargetPlan>, NoneCapable> {
+    let planned = |target: &Target| TargetPlan {
         target: target.clone(),
-        native: native(&contract, wants, &target.backend.capabilities),
-    });
-    Plan { targets: targets.collect(), alias, contract }
+        native: native(contract, terms, request, &target.backend.capabilities),
+    };
+    let targets: Vec<TargetPlan> = alias.targets.iter().map(planned).collect();
+    if terms.native != NativeUse::Require || contract.content.is_none() {
+        return Ok(targets);
+    }
+    let enforces = |plan: &TargetPlan| matches!(plan.native, Native::JsonSchema | Native::JsonSchemaRelaxed);
+    let (capable, others): (Vec<TargetPlan>, Vec<TargetPlan>) = targets.into_iter().partition(enforces);
+    if capable.is_empty() {
+        let reasons = others.iter().map(|plan| format!("`{}`: {}", plan.target.backend.name, plan.native.as_str()));
+        return Err(NoneCapable { alias: shown(&alias.name), reasons: reasons.collect::<Vec<_>>().join(", ") });
+    }
+    Ok(capable)
+}
+
+/// The name under which the schema of a policy goes into the response format: letters, digits, `_` and `-`.
+fn format_name(request: &ChatRequest, content: &ContentContract) -> String {
+    let policy = content.schemas.iter().find_map(|own| own.policy.as_deref()).unwrap_or("answer");
+    let name = request.schema_name.as_deref().unwrap_or(policy);
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(64).collect()
 }
 
 /// How a backend with these capabilities is asked.
-fn native(contract: &Contract, wants: Option<&Wants>, capabilities: &Capabilities) -> Native {
+fn native(contract: &Contract, terms: &Terms, request: &ChatRequest, capabilities: &Capabilities) -> Native {
     let Some(content) = &contract.content else {
         return if contract.forced.is_some() { Native::Tool } else { Native::None };
     };
+    if terms.native == NativeUse::Never {
+        return Native::Prompt;
+    }
     let json_mode = capabilities.json_object && content.admits() == Admits::OBJECT;
-    match (wants, capabilities.json_schema) {
-        (Some(Wants::Schema { object: false, .. }), SchemaMode::Strict) => Native::JsonSchema,
-        (Some(Wants::Schema { object: false, .. }), SchemaMode::Relaxed) => Native::JsonSchemaRelaxed,
+    let wants = request.response_format.as_ref().map(|format| &format.wants);
+    let sent = match &content.asked {
+        Asked::JsonObject => false,
+        // llama.cpp's way of saying it is not every backend's.
+        Asked::Schema(_) => terms.format.is_some() || matches!(wants, Some(Wants::Schema { object: false, .. })),
+    };
+    match (sent, capabilities.json_schema) {
+        (true, SchemaMode::Strict) => Native::JsonSchema,
+        (true, SchemaMode::Relaxed) => Native::JsonSchemaRelaxed,
         _ if json_mode => Native::JsonObject,
         _ => Native::Prompt,
     }
@@ -148,7 +356,7 @@ mod tests {
     fn contract_of(request: &ChatRequest) -> Contract {
         let compile = |text: Bytes| Arc::new(CompiledSchema::compile(text, SchemaLimits::default()).unwrap());
         let content = request.schema().map(compile);
-        contract(request, Schemas { content, tools: Vec::new() })
+        contract(request, Schemas { content, tools: Vec::new() }, &[]).unwrap()
     }
 
     const SCHEMA: &str = r#""response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object"}}}"#;
@@ -166,8 +374,7 @@ mod tests {
             (r#""n":1"#, BackendKind::Openai, Native::None),
         ] {
             let request = request(format);
-            let wants = request.response_format.as_ref().map(|format| &format.wants);
-            let found = native(&contract_of(&request), wants, &Capabilities::of(kind));
+            let found = native(&contract_of(&request), &Terms::of(&[]), &request, &Capabilities::of(kind));
             assert_eq!(found, expected, "{format} {kind:?}");
         }
     }
@@ -176,11 +383,10 @@ mod tests {
     fn json_mode_stands_in_for_a_schema_where_the_answer_is_an_object() {
         let capabilities = Capabilities { json_schema: SchemaMode::None, ..Capabilities::of(BackendKind::Openai) };
         let object = request(SCHEMA);
-        let wants = object.response_format.as_ref().map(|format| &format.wants);
-        assert_eq!(native(&contract_of(&object), wants, &capabilities), Native::JsonObject);
+        let terms = Terms::of(&[]);
+        assert_eq!(native(&contract_of(&object), &terms, &object, &capabilities), Native::JsonObject);
         let array = request(&SCHEMA.replace("object", "array"));
-        let wants = array.response_format.as_ref().map(|format| &format.wants);
-        assert_eq!(native(&contract_of(&array), wants, &capabilities), Native::Prompt);
+        assert_eq!(native(&contract_of(&array), &terms, &array, &capabilities), Native::Prompt);
     }
 
     #[test]

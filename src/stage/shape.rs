@@ -7,72 +7,234 @@ use crate::api::ingress::chat::Content;
 use crate::api::ingress::chat::Message;
 use crate::api::ingress::chat::Role;
 use crate::api::ingress::chat::Wants;
+use crate::contract::Asked;
 use crate::contract::ContentContract;
 use crate::contract::Contract;
 use crate::json::splice::Splice;
 use crate::json::splice::SpliceError;
 use crate::json::string;
+use crate::policy;
+use crate::policy::Inject;
+use crate::policy::Limit;
 use crate::record::Native;
 use crate::stage::plan::TargetPlan;
+use crate::stage::plan::Terms;
 use crate::stage::prompt;
+
+/// What is added to the conversation where the model is asked once more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// What the model said, as it said it.
+    pub said: String,
+    /// What is wrong with it.
+    pub feedback: String,
+}
 
 /// The body for one target, in pieces. With nothing to change it is the caller's own.
 ///
 /// Edits: the model's name there, the gateway's own member taken out, the response format taken out or
-/// put as JSON mode where the backend lacks the caller's, and the contract written into the prompt.
-pub fn shape(request: &ChatRequest, contract: &Contract, plan: &TargetPlan) -> Result<Vec<Bytes>, SpliceError> {
-    let mut splice = Splice::new();
+/// put as the native mode of the backend and the policies want it, the contract written into the prompt, members that
+/// policies bound, and what a second attempt tells the model.
+pub fn shape(
+    request: &ChatRequest,
+    contract: &Contract,
+    terms: &Terms,
+    plan: &TargetPlan,
+    again: Option<&Again>,
+) -> Result<Shaped, SpliceError> {
+    let mut edits = Edits { request, splice: Splice::new(), gone: Vec::new(), added: Vec::new(), dropped: Vec::new() };
     if let Some(model) = plan.target.model.as_ref().filter(|model| **model != request.model) {
-        splice.replace(request.model_at.clone(), string::quoted(model));
+        edits.splice.replace(request.model_at.clone(), string::quoted(model));
     }
-    let format = request.response_format.as_ref().filter(|_| contract.content.is_some());
-    let dropped = format.filter(|_| plan.native == Native::Prompt).map(|format| format.member);
-    let own = request.own.as_ref().map(|(index, _)| *index);
-    splice.remove_members(&request.members, |index| Some(index) == dropped || Some(index) == own);
-    if let (Some(format), Native::JsonObject) = (format, plan.native)
-        && matches!(format.wants, Wants::Schema { object: false, .. })
-        && let Some(member) = request.members.get(format.member)
-    {
-        splice.replace(member.clone(), r#""response_format":{"type":"json_object"}"#);
+    edits.gone.extend(request.own.as_ref().map(|(index, _)| *index));
+    if let Some(content) = &contract.content {
+        edits.format(content, terms, plan.native);
+    }
+    if terms.unstored && plan.target.backend.capabilities.store && request.store.is_none() {
+        edits.set("store", b"false");
+    }
+    for (name, limit) in &terms.limits {
+        edits.limit(name, limit, &plan.target.backend.capabilities.without);
     }
     if let Some(content) = &contract.content
+        && is_injected(terms.inject, plan.native)
         && !prompt::is_there(request, content)
     {
-        inject(&mut splice, request, content, plan.target.backend.capabilities.system_role);
+        inject(&mut edits.splice, request, content, terms, plan.target.backend.capabilities.system_role);
     }
-    splice.apply(&request.body)
+    if let Some(again) = again {
+        edits.splice.insert(request.messages.at.end - 1, messages(request, again));
+    }
+    edits.finish()
+}
+
+/// A body for one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shaped {
+    /// The body, in pieces.
+    pub body: Vec<Bytes>,
+    /// Limits of policies that this request cannot carry.
+    pub dropped: Vec<String>,
+}
+
+fn is_injected(inject: Inject, native: Native) -> bool {
+    match inject {
+        Inject::Always => true,
+        Inject::UnlessNative => !matches!(native, Native::JsonSchema),
+        Inject::Never => false,
+    }
+}
+
+/// The edits of one body.
+struct Edits<'r> {
+    request: &'r ChatRequest,
+    splice: Splice,
+    /// Members that are taken out.
+    gone: Vec<usize>,
+    /// Members that are put in.
+    added: Vec<u8>,
+    dropped: Vec<String>,
+}
+
+impl Edits<'_> {
+    /// The response format as the target gets it.
+    fn format(&mut self, content: &ContentContract, terms: &Terms, native: Native) {
+        let own = self.request.response_format.as_ref();
+        match (native, &content.asked) {
+            (Native::JsonSchema | Native::JsonSchemaRelaxed, Asked::Schema(schema)) => {
+                if let Some(name) = &terms.format {
+                    let mut value = br#"{"type":"json_schema","json_schema":{"name":"#.to_vec();
+                    value.extend_from_slice(&string::quoted(name));
+                    value.extend_from_slice(b",\"schema\":");
+                    value.extend_from_slice(schema.text());
+                    value.extend_from_slice(b"}}");
+                    self.set("response_format", &value);
+                }
+            }
+            (Native::JsonObject, _) => {
+                if !own.is_some_and(|format| is_json_mode(&format.wants)) {
+                    self.set("response_format", br#"{"type":"json_object"}"#);
+                }
+            }
+            (Native::Prompt | Native::None | Native::Tool | Native::JsonSchema | Native::JsonSchemaRelaxed, _) => {
+                self.gone.extend(own.map(|format| format.member));
+            }
+        }
+    }
+
+    /// Puts a member in the place of the one of its name, or beside the others.
+    fn set(&mut self, name: &str, value: &[u8]) {
+        let mut member = string::quoted(name);
+        member.push(b':');
+        member.extend_from_slice(value);
+        match self.request.member(name).and_then(|(index, _)| self.request.members.get(index)) {
+            Some(whole) => self.splice.replace(whole.clone(), member),
+            None => {
+                self.added.push(b',');
+                self.added.extend_from_slice(&member);
+            }
+        }
+    }
+
+    /// Caps or sets one member, where the backend takes it; otherwise it is left out, and said so.
+    fn limit(&mut self, name: &str, limit: &Limit, without: &[String]) {
+        let takes = |name: &&str| !without.iter().any(|other| other == name);
+        // Chat completions know the tokens of an answer under two names: one that counts reasoning too, and an older one.
+        let names: &[&str] =
+            if name == "max_output_tokens" { &["max_completion_tokens", "max_tokens"] } else { &[name] };
+        let there: Vec<&str> = names.iter().copied().filter(|name| self.request.member(name).is_some()).collect();
+        let first = names.iter().copied().find(takes);
+        match (there.is_empty(), first) {
+            (false, _) if names.len() > 1 => there.into_iter().for_each(|name| self.bound(name, limit)),
+            (_, Some(first)) => self.bound(first, limit),
+            (_, None) => {
+                self.gone.extend(there.iter().filter_map(|name| Some(self.request.member(name)?.0)));
+                self.dropped.push(name.to_owned());
+            }
+        }
+    }
+
+    fn bound(&mut self, name: &str, limit: &Limit) {
+        let found = self.request.member(name).and_then(|(_, at)| self.request.body.get(at));
+        match limit {
+            Limit::AtMost(max) => {
+                let text = std::str::from_utf8(found.unwrap_or_default()).unwrap_or_default();
+                let own = serde_json::from_str::<serde_json::Number>(text).ok();
+                if own.is_none_or(|own| policy::below(max, &own)) {
+                    self.set(name, max.as_str().as_bytes());
+                }
+            }
+            Limit::Set(value) => {
+                let value = value.to_string();
+                if found != Some(value.as_bytes()) {
+                    self.set(name, value.as_bytes());
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<Shaped, SpliceError> {
+        let gone = self.gone;
+        self.splice.remove_members(&self.request.members, |index| gone.contains(&index));
+        if let Some(last) = self.request.members.last().filter(|_| !self.added.is_empty()) {
+            self.splice.insert(last.end, self.added);
+        }
+        Ok(Shaped { body: self.splice.apply(&self.request.body)?, dropped: self.dropped })
+    }
+}
+
+/// Whether a response format is JSON mode to the letter.
+fn is_json_mode(wants: &Wants) -> bool {
+    matches!(wants, Wants::JsonObject | Wants::Schema { object: true, .. })
+}
+
+/// The messages of a second attempt: what the model said, and what is wrong with it.
+fn messages(request: &ChatRequest, again: &Again) -> Vec<u8> {
+    let mut text = if request.messages.list.is_empty() { Vec::new() } else { b",".to_vec() };
+    text.extend_from_slice(br#"{"role":"assistant","content":"#);
+    text.extend_from_slice(&string::quoted(&again.said));
+    text.extend_from_slice(br#"},{"role":"user","content":"#);
+    text.extend_from_slice(&string::quoted(&again.feedback));
+    text.push(b'}');
+    text
 }
 
 /// Writes the contract at the end of the last instruction before the first user turn; where there is none,
 /// in a new system message before all others; where the backend has no system role, at the end of the
 /// first user turn.
-fn inject(splice: &mut Splice, request: &ChatRequest, contract: &ContentContract, system_role: bool) {
+fn inject(splice: &mut Splice, request: &ChatRequest, contract: &ContentContract, terms: &Terms, system_role: bool) {
     let messages = &request.messages.list;
     let first_user = messages.iter().position(|message| message.role == Role::User);
     let (host, role) = if system_role {
         let before = messages.get(..first_user.unwrap_or(messages.len())).unwrap_or_default();
-        (before.iter().rev().find(|message| message.role == Role::Instruction), "system")
+        (before.iter().rev().find(|message| message.role.instructs()), "system")
     } else {
         (first_user.and_then(|index| messages.get(index)), "user")
     };
-    if host.is_some_and(|message| extend(splice, request, message, contract)) {
+    if host.is_some_and(|message| extend(splice, request, message, contract, terms)) {
         return;
     }
     let mut message = format!(r#"{{"role":"{role}","content":""#).into_bytes();
-    prompt::escaped_onto(contract, &mut message);
+    prompt::escaped_onto(contract, &terms.assigned, &mut message);
     message.extend_from_slice(if messages.is_empty() { b"\"}" } else { b"\"}," });
     splice.insert(request.messages.at.start + 1, message);
 }
 
 /// Adds the contract to the end of a message. Tells whether its content could take it.
-fn extend(splice: &mut Splice, request: &ChatRequest, message: &Message, contract: &ContentContract) -> bool {
+fn extend(
+    splice: &mut Splice,
+    request: &ChatRequest,
+    message: &Message,
+    contract: &ContentContract,
+    terms: &Terms,
+) -> bool {
     match &message.content {
         Content::Text(spot) => {
             let mut added = Vec::with_capacity(1024);
             if spot.close > spot.open + 1 {
                 added.extend_from_slice(b"\\n\\n");
             }
-            prompt::escaped_onto(contract, &mut added);
+            prompt::escaped_onto(contract, &terms.assigned, &mut added);
             splice.insert(spot.close, added);
             true
         }
@@ -81,7 +243,7 @@ fn extend(splice: &mut Splice, request: &ChatRequest, message: &Message, contrac
             let mut part = Vec::with_capacity(1024);
             part.extend_from_slice(if inside.trim_ascii().is_empty() { b"" } else { b"," });
             part.extend_from_slice(br#"{"type":"text","text":""#);
-            prompt::escaped_onto(contract, &mut part);
+            prompt::escaped_onto(contract, &terms.assigned, &mut part);
             part.extend_from_slice(b"\"}");
             splice.insert(at.end - 1, part);
             true
@@ -121,14 +283,14 @@ mod tests {
             concurrency: 1,
             capabilities: Capabilities { system_role, ..Capabilities::of(kind) },
         });
-        let target = Target { backend, model: model.map(str::to_owned) };
+        let target = Target { backend, model: model.map(str::to_owned), price: None };
         let compile = |text| Arc::new(CompiledSchema::compile(text, SchemaLimits::default()).unwrap());
         let content = request.schema().map(compile);
-        let contract = plan::contract(&request, plan::Schemas { content, tools: Vec::new() });
+        let contract = plan::contract(&request, plan::Schemas { content, tools: Vec::new() }, &[]).unwrap();
         let alias = Arc::new(crate::catalog::Alias { name: "a".into(), targets: vec![target], upstream_calls_max: 4 });
-        let plan = plan::plan(alias, contract, &request);
-        let pieces = shape(&request, &plan.contract, &plan.targets[0]).unwrap();
-        let out = String::from_utf8(pieces.concat()).unwrap();
+        let plan = plan::plan(alias, contract, None, Default::default(), &request).unwrap();
+        let shaped = shape(&request, &plan.contract, &plan.terms, &plan.targets[0], None).unwrap();
+        let out = String::from_utf8(shaped.body.concat()).unwrap();
         serde_json::from_str::<serde_json::Value>(&out).unwrap();
         out
     }

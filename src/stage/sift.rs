@@ -1,13 +1,16 @@
 //! A stream whose text is bound by nothing while its tool calls are: text goes on as it comes, every tool
 //! call is held until it is whole and judged.
 
+use crate::api::backend::openai_stream::Collected;
 use crate::api::backend::openai_stream::Collector;
 use crate::api::ingress::chat_answer;
+use crate::api::ingress::chat_answer::Instead;
 use crate::api::reply::Reply;
 use crate::api::reply::ReplyError;
 use crate::contract::Contract;
 use crate::stage::judge;
-use crate::stage::judge::Verdict;
+use crate::stage::judge::Judgement;
+use crate::stage::judge::Known;
 use crate::wire::sse::EventReader;
 
 /// A stream under way.
@@ -30,14 +33,35 @@ struct Released {
 /// How a stream ended: what its calls came to, and the events that end it.
 #[derive(Debug)]
 pub struct Ended {
-    /// The verdict on the whole reply.
-    pub verdict: Verdict,
-    /// The reply.
-    pub reply: Reply,
+    /// The verdict on the whole reply, and what was seen on the way to it.
+    pub judgement: Judgement,
+    /// The reply, and what of it has gone on.
+    pub collected: Sieved,
     /// The events to send where the verdict lets them go: calls, finish, usage, `[DONE]`.
     pub events: Vec<u8>,
     /// The same without the calls, for a refusal.
     pub without_calls: Vec<u8>,
+}
+
+/// A reply that has ended, with what of it has gone on.
+#[derive(Debug)]
+pub struct Sieved {
+    collected: Collected,
+    released: Vec<Released>,
+    include_usage: bool,
+}
+
+impl Sieved {
+    /// The reply.
+    pub fn reply(&self) -> &Reply {
+        &self.collected.reply
+    }
+
+    /// The events that end the stream where its calls do not go on.
+    pub fn instead(&self, by: Instead<'_>) -> Vec<u8> {
+        let started = |index: u64| self.released.iter().any(|choice| choice.index == index);
+        chat_answer::closing_instead(&self.collected, started, by, self.include_usage)
+    }
 }
 
 impl Sift {
@@ -58,15 +82,16 @@ impl Sift {
     }
 
     /// The stream has ended: judges its calls. Text that was still held goes to `out`.
-    pub fn finish(self, contract: &Contract, out: &mut Vec<u8>) -> Result<Ended, ReplyError> {
+    pub fn finish(self, contract: &Contract, known: &Known, out: &mut Vec<u8>) -> Result<Ended, ReplyError> {
         let (mut collector, mut released) = (self.collector, self.released);
         self.reader.finish(|data| event(&mut collector, &mut released, data, out))?;
         let collected = collector.finish()?;
-        let verdict = judge::judge(contract, &collected.reply, &[]);
+        let judgement = judge::judge(contract, &collected.reply, &[], known);
         let started = |index: u64| released.iter().any(|choice| choice.index == index);
         let events = chat_answer::closing_events(&collected, started, true, self.include_usage);
         let without_calls = chat_answer::closing_events(&collected, started, false, self.include_usage);
-        Ok(Ended { verdict, reply: collected.reply, events, without_calls })
+        let collected = Sieved { collected, released, include_usage: self.include_usage };
+        Ok(Ended { judgement, collected, events, without_calls })
     }
 }
 
@@ -106,9 +131,10 @@ mod tests {
 
     use super::*;
     use crate::contract::ToolContract;
+    use crate::stage::judge::Verdict;
 
     fn contract() -> Contract {
-        let tools = vec![ToolContract { name: "f".into(), parameters: None, bound: true }];
+        let tools = vec![ToolContract { name: "f".into(), parameters: None, also: Vec::new(), bound: true }];
         Contract { tools, ..Contract::default() }
     }
 
@@ -136,7 +162,7 @@ mod tests {
         for piece in pieces {
             sift.feed(piece, &mut out).unwrap();
         }
-        let ended = sift.finish(&contract(), &mut out).unwrap();
+        let ended = sift.finish(&contract(), &Known::nothing(), &mut out).unwrap();
         (String::from_utf8(out).unwrap(), ended)
     }
 
@@ -152,16 +178,16 @@ mod tests {
         let whole = stream(r#"{\"x\":1}"#);
         let (text, ended) = sifted(&[whole.as_bytes()]);
         assert!(text.contains("Let me ") && text.contains("look.") && !text.contains("tool_calls"), "{text}");
-        assert!(matches!(ended.verdict, Verdict::Accept(_)));
+        assert!(matches!(ended.judgement.verdict, Verdict::Accept(_)));
         let all = [text.as_bytes(), &ended.events].concat();
-        assert_eq!(read_back(&all), ended.reply);
-        assert_eq!(ended.reply, read_back(whole.as_bytes()));
+        assert_eq!(read_back(&all), *ended.collected.reply());
+        assert_eq!(*ended.collected.reply(), read_back(whole.as_bytes()));
     }
 
     #[test]
     fn a_bad_call_is_rejected_and_nothing_of_it_has_gone_on() {
         let (text, ended) = sifted(&[stream(r#"{\"x\":"#).as_bytes()]);
-        assert!(matches!(ended.verdict, Verdict::Reject(_)));
+        assert!(matches!(ended.judgement.verdict, Verdict::Reject(_)));
         assert!(!text.contains("tool_calls") && text.contains("look."));
     }
 

@@ -54,6 +54,14 @@ codes! {
     SchemaTooLarge = "schema_too_large", BAD_REQUEST, InvalidRequest;
     /// Two schemas claim the same answer.
     SchemaConflict = "schema_conflict", BAD_REQUEST, InvalidRequest;
+    /// Two policies claim what can be only one's.
+    PolicyConflict = "policy_conflict", BAD_REQUEST, InvalidRequest;
+    /// The source holds what cannot be read as text.
+    SourceUnreadable = "source_unreadable", BAD_REQUEST, InvalidRequest;
+    /// The answer was to be stored where it could be fetched around the gate.
+    StoreNotAllowed = "store_not_allowed", BAD_REQUEST, InvalidRequest;
+    /// The request offers tools that a policy denies.
+    ToolsNotAllowed = "tools_not_allowed", BAD_REQUEST, InvalidRequest;
     /// `portcullis.source` where no policy allows it.
     SourceNotAllowed = "source_not_allowed", BAD_REQUEST, InvalidRequest;
     /// A key is needed and none came.
@@ -90,6 +98,14 @@ codes! {
     SchemaViolation = "schema_violation", UNPROCESSABLE_ENTITY, Contract;
     /// A tool call breaks its contract.
     ToolViolation = "tool_violation", UNPROCESSABLE_ENTITY, Contract;
+    /// A gate of a policy rejects the answer, or the model set a field that code sets.
+    ContractRejected = "contract_rejected", UNPROCESSABLE_ENTITY, Contract;
+    /// The caller must be asked back, and the policy says so in an error.
+    ClarificationRequired = "clarification_required", UNPROCESSABLE_ENTITY, Contract;
+    /// The prompt did not arrive whole.
+    ContextTruncated = "context_truncated", UNPROCESSABLE_ENTITY, Contract;
+    /// No target can do what a policy demands.
+    NoCapableBackend = "no_capable_backend", UNPROCESSABLE_ENTITY, Capability;
     /// A fault of the gateway's own.
     InternalError = "internal_error", INTERNAL_SERVER_ERROR, Internal;
     /// What was asked for is not served.
@@ -127,6 +143,8 @@ pub enum Kind {
     Permission,
     /// `contract_violation`
     Contract,
+    /// `capability_error`
+    Capability,
     /// `internal_error`
     Internal,
     /// `upstream_error`
@@ -143,6 +161,7 @@ impl Kind {
             Self::Authentication => "authentication_error",
             Self::Permission => "permission_error",
             Self::Contract => "contract_violation",
+            Self::Capability => "capability_error",
             Self::Internal => "internal_error",
             Self::Upstream => "upstream_error",
             Self::Overload => "overloaded_error",

@@ -36,6 +36,8 @@ pub struct ChoicePlace {
     pub message: Vec<MemberPlace>,
     /// The content, where it is a string.
     pub content: Option<Spot>,
+    /// The whole choice.
+    pub at: Range<usize>,
 }
 
 /// Where a member stands.
@@ -153,7 +155,7 @@ fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), ReplyEr
         return Err(ReplyError::TooMany);
     }
     let (mut choice, mut place) = (Choice::default(), ChoicePlace::default());
-    cursor.object(|cursor, member| {
+    place.at = cursor.object(|cursor, member| {
         let value = match &*member.key {
             "index" => {
                 let value = cursor.clone().skip()?;
@@ -264,15 +266,48 @@ pub(super) fn usage(cursor: &mut Cursor<'_>, into: &mut Option<Usage>) -> Result
     let range = cursor.object(|cursor, member| match &*member.key {
         "prompt_tokens" => cursor.count_or_null().map(|count| usage.input_tokens = count),
         "completion_tokens" => cursor.count_or_null().map(|count| usage.output_tokens = count),
+        "prompt_tokens_details" => detail(cursor, "cached_tokens", &mut usage.cached_tokens),
+        "completion_tokens_details" => detail(cursor, "reasoning_tokens", &mut usage.reasoning_tokens),
         _ => cursor.skip().map(|_| ()),
     })?;
     *into = Some(usage);
     Ok(range)
 }
 
+/// One count of the details; what else stands there, or in their place, is left alone.
+fn detail(cursor: &mut Cursor<'_>, name: &str, into: &mut Option<u64>) -> Result<(), JsonFault> {
+    if cursor.begins() != Begins::Object {
+        return cursor.skip().map(|_| ());
+    }
+    let read = cursor.object(|cursor, member| match &*member.key {
+        key if key == name => cursor.count_or_null().map(|count| *into = count),
+        _ => cursor.skip().map(|_| ()),
+    });
+    read.map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_details_of_usage_are_read() {
+        let read = |usage: &str| {
+            let body = format!(r#"{{"choices":[{{"message":{{"content":"x"}}}}],"usage":{usage}}}"#);
+            read(body.as_bytes()).unwrap().reply.usage
+        };
+        let whole = r#"{"prompt_tokens":9,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":7,"audio":[1]},
+            "completion_tokens_details":{"reasoning_tokens":6}}"#;
+        let (input_tokens, output_tokens, cached_tokens, reasoning_tokens) = (Some(9), Some(8), Some(7), Some(6));
+        assert_eq!(read(whole), Some(Usage { input_tokens, output_tokens, reasoning_tokens, cached_tokens }));
+        for none in [
+            "{}",
+            r#"{"prompt_tokens_details":null,"completion_tokens_details":[]}"#,
+            r#"{"completion_tokens_details":{"reasoning_tokens":null}}"#,
+        ] {
+            assert_eq!(read(none), Some(Usage::default()), "{none}");
+        }
+    }
 
     #[test]
     fn a_whole_answer_is_read_with_its_places() {
@@ -284,7 +319,7 @@ mod tests {
         assert_eq!((choice.index, choice.content.as_deref(), choice.reasoned), (1, Some("{\"a\":1}"), true));
         assert_eq!(choice.tool_calls[0].name, "f");
         assert_eq!(choice.finish, Some(Finish::Stop));
-        assert_eq!(whole.reply.usage, Some(Usage { input_tokens: Some(3), output_tokens: None }));
+        assert_eq!(whole.reply.usage, Some(Usage { input_tokens: Some(3), ..Usage::default() }));
         let content = whole.places[0].message.iter().find(|member| member.key == Key::Content).unwrap();
         assert_eq!(&body[content.value.clone()], br#""{\"a\":1}""#);
         let finish = whole.places[0].members.iter().find(|member| member.key == Key::FinishReason).unwrap();

@@ -15,6 +15,7 @@ use crate::api::ingress::request::RequestError;
 use crate::api::ingress::request::json_error;
 use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
+use crate::json::check;
 use crate::json::cursor::Begins;
 use crate::json::cursor::Cursor;
 use crate::json::fault::shown;
@@ -50,6 +51,14 @@ pub struct ChatRequest {
     pub tools: Vec<Tool>,
     /// Which of them must be called.
     pub tool_choice: ToolChoice,
+    /// The name of the schema of the response format.
+    pub schema_name: Option<String>,
+    /// What `store` says; none where it is not there.
+    pub store: Option<bool>,
+    /// Whether the answer is to be made in the background.
+    pub background: bool,
+    /// The end user that the caller names in `user`.
+    pub user: Option<String>,
     /// The gateway's own member, and its place in `members`.
     pub own: Option<(usize, Own)>,
 }
@@ -75,12 +84,23 @@ pub struct Message {
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// `system` or `developer`.
-    Instruction,
+    /// `system`
+    System,
+    /// `developer`
+    Developer,
     /// `user`
     User,
-    /// `assistant`, `tool` and whatever else.
+    /// `tool`
+    Tool,
+    /// `assistant` and whatever else.
     Other,
+}
+
+impl Role {
+    /// Whether it is the operator of the conversation who speaks.
+    pub fn instructs(self) -> bool {
+        matches!(self, Self::System | Self::Developer)
+    }
 }
 
 /// A message's content, by place.
@@ -163,31 +183,59 @@ impl ChatRequest {
         }
     }
 
+    /// The top-level member of this name: its place in `members`, and where its value stands.
+    pub fn member(&self, name: &str) -> Option<(usize, Range<usize>)> {
+        self.members.iter().enumerate().find_map(|(index, whole)| {
+            let spot = string::spot(&self.body, whole.start).ok()?;
+            let key = string::decode(&self.body, spot).ok()?;
+            let colon = check::white(&self.body, spot.after());
+            let value = check::white(&self.body, colon + 1);
+            (key == name).then_some((index, value..whole.end))
+        })
+    }
+
+    /// What one message says in text, its text parts parted by line ends; and whether it holds what is no text.
+    pub fn said(&self, message: &Message) -> (String, bool) {
+        let decoded = |spot: Spot| string::decode(&self.body, spot).unwrap_or_default();
+        match &message.content {
+            Content::Text(spot) => (decoded(*spot).into_owned(), false),
+            Content::Parts(at) => {
+                let (texts, unread) = parts(&self.body, at.start);
+                let said: Vec<Cow<'_, str>> = texts.iter().copied().map(decoded).collect();
+                (said.join("\n"), unread)
+            }
+            Content::None => (String::new(), false),
+        }
+    }
+
     /// The texts of all messages: each a string's place.
     pub fn texts(&self) -> impl Iterator<Item = Spot> {
         self.messages.list.iter().flat_map(|message| match &message.content {
             Content::Text(spot) => vec![*spot],
-            Content::Parts(at) => part_texts(&self.body, at.start),
+            Content::Parts(at) => parts(&self.body, at.start).0,
             Content::None => Vec::new(),
         })
     }
 }
 
-/// Text parts of a list of content parts. Faults were found when the body was read.
-fn part_texts(body: &[u8], at: usize) -> Vec<Spot> {
-    let mut texts = Vec::new();
+/// Text parts of a list of content parts, and whether there are parts of other types. Faults were found when the body was read.
+fn parts(body: &[u8], at: usize) -> (Vec<Spot>, bool) {
+    let (mut texts, mut unread) = (Vec::new(), false);
     let _ = Cursor::at(body, at).array(|cursor| {
         if cursor.begins() != Begins::Object {
+            unread = true;
             return cursor.skip().map(|_| ());
         }
-        cursor
-            .object(|cursor, member| match (&*member.key, cursor.begins()) {
-                ("text", Begins::String) => cursor.string().map(|spot| texts.push(spot)),
-                _ => cursor.skip().map(|_| ()),
-            })
-            .map(|_| ())
+        let mut kind = Cow::Borrowed("");
+        cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
+            ("text", Begins::String) => cursor.string().map(|spot| texts.push(spot)),
+            ("type", Begins::String) => cursor.said().map(|(_, said)| kind = said),
+            _ => cursor.skip().map(|_| ()),
+        })?;
+        unread |= kind != "text";
+        Ok::<(), JsonFault>(())
     });
-    texts
+    (texts, unread)
 }
 
 #[derive(Default)]
@@ -200,6 +248,10 @@ struct Reader {
     response_format: Option<ResponseFormat>,
     tools: Vec<Tool>,
     tool_choice: ToolChoice,
+    schema_name: Option<String>,
+    store: Option<bool>,
+    background: bool,
+    user: Option<String>,
     own: Option<(usize, Own)>,
 }
 
@@ -235,7 +287,8 @@ impl Reader {
                     })?;
                 }
                 "response_format" if cursor.begins() != Begins::Null => {
-                    let wants = response_format(cursor)?;
+                    let (wants, name) = response_format(cursor)?;
+                    self.schema_name = name;
                     self.response_format = Some(ResponseFormat { member: index, wants });
                 }
                 "tools" if cursor.begins() == Begins::Array => {
@@ -249,6 +302,12 @@ impl Reader {
                     })?;
                 }
                 "tool_choice" => self.tool_choice = tool_choice(cursor)?,
+                "store" => self.store = cursor.bool_or_null()?,
+                "background" => self.background = cursor.bool_or_null()?.unwrap_or_default(),
+                "user" if cursor.begins() == Begins::String => {
+                    let (_, said) = cursor.said()?;
+                    self.user = Some(said.into_owned());
+                }
                 "portcullis" => self.own = Some((index, request::own(cursor)?)),
                 _ => {
                     cursor.skip()?;
@@ -292,6 +351,10 @@ impl Reader {
             response_format: self.response_format,
             tools: self.tools,
             tool_choice: self.tool_choice,
+            schema_name: self.schema_name,
+            store: self.store,
+            background: self.background,
+            user: self.user,
             own: self.own,
         })
     }
@@ -309,8 +372,10 @@ fn message(cursor: &mut Cursor<'_>) -> Result<Message, JsonFault> {
         ("role", Begins::String) => {
             let spot = cursor.string()?;
             role = match &*string::decode(text, spot)? {
-                "system" | "developer" => Role::Instruction,
+                "system" => Role::System,
+                "developer" => Role::Developer,
                 "user" => Role::User,
+                "tool" => Role::Tool,
                 _ => Role::Other,
             };
             Ok(())
@@ -322,9 +387,11 @@ fn message(cursor: &mut Cursor<'_>) -> Result<Message, JsonFault> {
     Ok(Message { role, content })
 }
 
-fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
+/// What it asks for, and the name of its schema.
+fn response_format(cursor: &mut Cursor<'_>) -> Result<(Wants, Option<String>), Fault> {
     let text = cursor.text();
     let mut kind = String::new();
+    let mut name = None;
     let mut nested: Option<Range<usize>> = None;
     let mut flat: Option<Range<usize>> = None;
     cursor.object(|cursor, member| {
@@ -334,8 +401,9 @@ fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
                 kind = string::decode(text, spot)?.into_owned();
             }
             ("json_schema", Begins::Object) => {
-                cursor.object(|cursor, member| match &*member.key {
-                    "schema" => cursor.skip().map(|at| nested = Some(at)),
+                cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
+                    ("schema", _) => cursor.skip().map(|at| nested = Some(at)),
+                    ("name", Begins::String) => cursor.said().map(|(_, said)| name = Some(said.into_owned())),
                     _ => cursor.skip().map(|_| ()),
                 })?;
             }
@@ -349,13 +417,13 @@ fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
     let unread = |message: &str| RequestError::new(Code::InvalidJson, Some("response_format"), message);
     match kind.as_str() {
         "json_schema" => match nested {
-            Some(at) => Ok(Wants::Schema { at, object: false }),
+            Some(at) => Ok((Wants::Schema { at, object: false }, name)),
             None => {
                 let message = "`response_format.json_schema.schema` is missing";
                 Err(RequestError::new(Code::SchemaInvalid, Some("response_format"), message).into())
             }
         },
-        "json_object" => Ok(flat.map_or(Wants::JsonObject, |at| Wants::Schema { at, object: true })),
+        "json_object" => Ok((flat.map_or(Wants::JsonObject, |at| Wants::Schema { at, object: true }), None)),
         // What means a contract and cannot be read as one must not pass as none.
         "" => Err(unread("`response_format.type` is missing or is no string").into()),
         near if ["json_schema", "json_object"].iter().any(|known| near.trim().eq_ignore_ascii_case(known)) => {
@@ -364,7 +432,7 @@ fn response_format(cursor: &mut Cursor<'_>) -> Result<Wants, Fault> {
         _ if nested.is_some() => {
             Err(unread("`response_format` has a schema, but its type is not `json_schema`").into())
         }
-        _ => Ok(Wants::Anything),
+        _ => Ok((Wants::Anything, None)),
     }
 }
 
@@ -458,7 +526,7 @@ mod tests {
         assert_eq!((request.stream, request.include_usage), (true, true));
         assert_eq!(request.tool_choice, ToolChoice::Named("f".into()));
         assert_eq!((request.tools.len(), request.tools[0].strict), (1, true));
-        assert_eq!(request.messages.list.iter().map(|m| m.role).collect::<Vec<_>>(), [Role::Instruction, Role::User]);
+        assert_eq!(request.messages.list.iter().map(|m| m.role).collect::<Vec<_>>(), [Role::System, Role::User]);
         assert_eq!(request.own.as_ref().unwrap().1.tags["job"], "nightly");
         assert_eq!(&body[request.members[0].clone()], "\"model\" : \"m\"");
         assert!(body[request.members[2].clone()].ends_with("}]"));

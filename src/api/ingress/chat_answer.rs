@@ -1,6 +1,7 @@
 //! `POST /v1/chat/completions`: the answer. A whole one is the backend's bytes, edited in place; a stream
 //! is written anew from what was judged, with the backend's own ids, model and fingerprint.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -11,27 +12,41 @@ use crate::api::backend::openai::MemberPlace;
 use crate::api::backend::openai::WholeReply;
 use crate::api::backend::openai_stream::Collected;
 use crate::api::backend::openai_stream::Envelope;
+use crate::api::reply::Around;
 use crate::api::reply::Choice;
+use crate::api::reply::Passed;
 use crate::api::reply::ToolCall;
 use crate::json::JsonFault;
 use crate::json::cursor::Cursor;
 use crate::json::splice::Splice;
 use crate::json::splice::SpliceError;
 use crate::json::string;
+use crate::json::string::Spot;
 use crate::wire::sse;
 
-/// The body of an accepted answer. `slices` has, for each choice, the part of its content that was
-/// accepted, or none where the content goes on as it is.
-pub fn accepted(body: &Bytes, whole: &WholeReply, slices: &[Option<Range<usize>>]) -> Result<Vec<Bytes>, SpliceError> {
+/// The body of an accepted answer. `parts` has, for each choice, what passed of it; `total` is what all attempts took,
+/// where there were several.
+pub fn accepted(
+    body: &Bytes,
+    whole: &WholeReply,
+    parts: &[Passed],
+    total: Option<&str>,
+) -> Result<Vec<Bytes>, SpliceError> {
     let mut splice = Splice::new();
-    let choices = whole.places.iter().zip(&whole.reply.choices).zip(slices);
-    for ((place, choice), slice) in choices {
+    let elements: Vec<Range<usize>> = whole.places.iter().map(|place| place.at.clone()).collect();
+    let dropped = |index: usize| parts.get(index).is_some_and(|part| part.dropped);
+    splice.remove_members(&elements, dropped);
+    let choices = whole.places.iter().zip(&whole.reply.choices).zip(parts);
+    for ((place, choice), part) in choices.filter(|(_, part)| !part.dropped) {
         let text = choice.content.as_deref().unwrap_or_default();
-        let cut = slice.as_ref().filter(|slice| **slice != (0..text.len()));
+        let cut = part.slice.as_ref().filter(|slice| **slice != (0..text.len()));
         if let (Some(slice), Some(spot)) = (cut, place.content) {
             let raw = string::raw_range(body, spot, slice.clone());
             splice.delete(spot.inside().start..raw.start);
             splice.delete(raw.end..spot.inside().end);
+        }
+        if let (Some(around), Some(slice), Some(spot)) = (&part.around, &part.slice, place.content) {
+            put_around(&mut splice, body, spot, (text, slice), around);
         }
         for member in &place.message {
             if member.key == Key::Unjudged {
@@ -41,29 +56,75 @@ pub fn accepted(body: &Bytes, whole: &WholeReply, slices: &[Option<Range<usize>>
         for member in place.members.iter().filter(|member| member.key == Key::Unjudged) {
             blank_unless_scalar(&mut splice, body, member);
         }
-        for member in place.members.iter().filter(|member| cut.is_some() && member.key == Key::Logprobs) {
+        let edited = cut.is_some() || part.around.is_some();
+        for member in place.members.iter().filter(|member| edited && member.key == Key::Logprobs) {
             blank(&mut splice, body, member); // they would spell out what was cut off
         }
     }
+    told(&mut splice, body, total);
     splice.apply(body)
 }
 
-/// How a refused answer goes on.
-#[derive(Clone, Copy, Debug)]
-pub enum Refusal<'a> {
-    /// With the model's words.
-    Said(&'a str),
-    /// As cut by the provider's filter.
-    Filtered,
+/// Puts what code adds around a slice of the content, inside the string that the content is.
+fn put_around(splice: &mut Splice, body: &Bytes, spot: Spot, (text, slice): (&str, &Range<usize>), around: &Around) {
+    let escaped = |text: &str| {
+        let mut out = Vec::new();
+        string::escape_onto(text, &mut out);
+        out
+    };
+    let raw = string::raw_range(body, spot, slice.clone());
+    splice.insert(raw.start, escaped(&around.before));
+    let fields = around.fields_after(text.get(slice.clone()).unwrap_or_default());
+    if around.after.is_empty() {
+        let last = string::raw_range(body, spot, slice.end.saturating_sub(1)..slice.end);
+        splice.insert(last.start, escaped(&fields));
+    } else {
+        splice.insert(raw.end, escaped(&format!("{fields}{}", around.after)));
+    }
 }
 
-/// The body of a refused answer: the refusal goes on, everything beside it is blanked in every choice.
-pub fn refused(body: &Bytes, whole: &WholeReply, refusal: Refusal<'_>) -> Result<Vec<Bytes>, SpliceError> {
+/// Adds the gateway's own member to the answer: JSON, where there is something to tell.
+fn told(splice: &mut Splice, body: &Bytes, total: Option<&str>) {
+    let close = body.iter().rposition(|byte| *byte == b'}');
+    if let (Some(total), Some(close)) = (total, close) {
+        splice.insert(close, format!(",\"portcullis\":{{\"usage_total\":{total}}}"));
+    }
+}
+
+/// What goes on in the place of an answer that does not.
+#[derive(Clone, Copy, Debug)]
+pub enum Instead<'a> {
+    /// The model's own refusal, with its words.
+    Said(&'a str),
+    /// The cut of the provider's filter.
+    Filtered,
+    /// A refusal of the gateway's: a question or a reason, and what `portcullis` tells of it, as JSON.
+    Asked(&'a str, &'a str),
+    /// An object of the policy's, as JSON, and what `portcullis` tells of it, as JSON.
+    Object(&'a str, &'a str),
+}
+
+/// The body of an answer that does not go on: in every choice, everything that could hold it is blanked.
+pub fn instead(
+    body: &Bytes,
+    whole: &WholeReply,
+    instead: Instead<'_>,
+    total: Option<&str>,
+) -> Result<Vec<Bytes>, SpliceError> {
     let mut splice = Splice::new();
     for (place, choice) in whole.places.iter().zip(&whole.reply.choices) {
+        let own = matches!(instead, Instead::Asked(..) | Instead::Object(..));
         for member in &place.message {
-            if !matches!(member.key, Key::Frame | Key::Refusal) {
-                blank(&mut splice, body, member);
+            if !matches!(member.key, Key::Frame) && (own || member.key != Key::Refusal) {
+                let written = match (instead, member.key) {
+                    (Instead::Asked(words, _), Key::Refusal) => Some(string::quoted(words)),
+                    (Instead::Object(object, _), Key::Content) => Some(string::quoted(object)),
+                    _ => None,
+                };
+                match written {
+                    Some(written) => splice.replace(member.value.clone(), written),
+                    None => blank(&mut splice, body, member),
+                }
             }
         }
         for member in &place.members {
@@ -71,15 +132,26 @@ pub fn refused(body: &Bytes, whole: &WholeReply, refusal: Refusal<'_>) -> Result
                 blank(&mut splice, body, member);
             }
         }
-        match refusal {
-            Refusal::Said(words) if choice.refusal.is_none() => say(&mut splice, place, words),
-            Refusal::Said(_) => {}
-            Refusal::Filtered => finish(&mut splice, place, "content_filter"),
+        match instead {
+            Instead::Said(words) if choice.refusal.is_none() => add(&mut splice, place, Key::Refusal, "refusal", words),
+            Instead::Said(_) => {}
+            Instead::Filtered => finish(&mut splice, place, "content_filter"),
+            Instead::Asked(words, _) => {
+                add(&mut splice, place, Key::Refusal, "refusal", words);
+                add(&mut splice, place, Key::Content, "content", "");
+            }
+            Instead::Object(object, _) => add(&mut splice, place, Key::Content, "content", object),
         }
-        if let Refusal::Said(_) = refusal {
+        if let Instead::Asked(_, told) | Instead::Object(_, told) = instead
+            && let Some(first) = place.message.first()
+        {
+            splice.insert(first.whole.start, format!("\"portcullis\":{told},"));
+        }
+        if !matches!(instead, Instead::Filtered) {
             finish(&mut splice, place, "stop");
         }
     }
+    told(&mut splice, body, total);
     splice.apply(body)
 }
 
@@ -96,12 +168,18 @@ fn blank_unless_scalar(splice: &mut Splice, body: &Bytes, member: &MemberPlace) 
     }
 }
 
-fn say(splice: &mut Splice, place: &ChoicePlace, words: &str) {
-    if let Some(member) = place.message.iter().find(|member| member.key == Key::Refusal) {
-        splice.replace(member.value.clone(), string::quoted(words));
+/// Adds a member to a message that lacks it: words, or null where there are none. One that is there has been written already,
+/// but for a refusal that is null.
+fn add(splice: &mut Splice, place: &ChoicePlace, key: Key, name: &str, words: &str) {
+    let value = if words.is_empty() { b"null".to_vec() } else { string::quoted(words) };
+    if let Some(member) = place.message.iter().find(|member| member.key == key) {
+        if splice.leaves(&member.value) {
+            splice.replace(member.value.clone(), value);
+        }
     } else if let Some(first) = place.message.first() {
-        let mut member = b"\"refusal\":".to_vec();
-        member.extend_from_slice(&string::quoted(words));
+        let mut member = string::quoted(name);
+        member.push(b':');
+        member.extend_from_slice(&value);
         member.push(b',');
         splice.insert(first.whole.start, member);
     }
@@ -132,24 +210,28 @@ pub fn as_collected(body: &Bytes, whole: WholeReply) -> Collected {
 
 /// The events of an accepted answer: for each choice a role chunk, one content chunk, one chunk a tool
 /// call and the finish chunk; then the usage chunk where it was asked for, and `[DONE]`.
-pub fn accepted_events(collected: &Collected, slices: &[Option<Range<usize>>], usage: bool) -> Vec<u8> {
+pub fn accepted_events(collected: &Collected, parts: &[Passed], usage: bool, total: Option<&str>) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     let mut chunks = Chunks::new(&collected.envelope);
-    for (choice, slice) in collected.reply.choices.iter().zip(slices) {
-        let content = choice.content.as_deref().map(|text| match slice {
+    for (choice, part) in collected.reply.choices.iter().zip(parts).filter(|(_, part)| !part.dropped) {
+        let content = choice.content.as_deref().map(|text| match &part.slice {
             Some(slice) => text.get(slice.clone()).unwrap_or_default(),
             None => text,
         });
+        let content = content.map(|slice| match &part.around {
+            Some(around) => Cow::Owned(around.around(slice)),
+            None => Cow::Borrowed(slice),
+        });
         chunks.role(&mut out, choice.index, content.is_some());
         if let Some(content) = content.filter(|content| !content.is_empty()) {
-            chunks.text(&mut out, choice.index, "content", content);
+            chunks.text(&mut out, choice.index, "content", &content);
         }
         for (index, call) in choice.tool_calls.iter().enumerate() {
             chunks.tool_call(&mut out, choice.index, index, call);
         }
         chunks.finish(&mut out, choice.index, word(choice));
     }
-    end(&mut out, &chunks, collected, usage);
+    end(&mut out, &chunks, collected, usage, total);
     out
 }
 
@@ -177,29 +259,57 @@ pub fn closing_events(collected: &Collected, started: impl Fn(u64) -> bool, call
         }
         chunks.finish(&mut out, choice.index, word(choice));
     }
-    end(&mut out, &chunks, collected, usage);
+    end(&mut out, &chunks, collected, usage, None);
     out
 }
 
-/// The events of a refused answer.
-pub fn refused_events(collected: &Collected, refusal: Refusal<'_>, usage: bool) -> Vec<u8> {
+/// The events of an answer that does not go on.
+pub fn instead_events(collected: &Collected, instead: Instead<'_>, usage: bool, total: Option<&str>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let mut chunks = Chunks::new(&collected.envelope);
     for choice in &collected.reply.choices {
-        chunks.role(&mut out, choice.index, false);
-        match refusal {
-            Refusal::Said(words) => {
+        chunks.role(&mut out, choice.index, matches!(instead, Instead::Object(..)));
+        match instead {
+            Instead::Said(words) => {
                 chunks.text(&mut out, choice.index, "refusal", choice.refusal.as_deref().unwrap_or(words));
-                chunks.finish(&mut out, choice.index, "stop");
             }
-            Refusal::Filtered => chunks.finish(&mut out, choice.index, "content_filter"),
+            Instead::Filtered => {}
+            Instead::Asked(words, told) => chunks.told(&mut out, choice.index, "refusal", words, told),
+            Instead::Object(object, told) => chunks.told(&mut out, choice.index, "content", object, told),
         }
+        let word = if matches!(instead, Instead::Filtered) { "content_filter" } else { "stop" };
+        chunks.finish(&mut out, choice.index, word);
     }
-    end(&mut out, &chunks, collected, usage);
+    end(&mut out, &chunks, collected, usage, total);
     out
 }
 
-fn end(out: &mut Vec<u8>, chunks: &Chunks<'_>, collected: &Collected, usage: bool) {
+/// The events that end a stream whose text has gone out already, and whose calls do not go on: in each choice a refusal.
+pub fn closing_instead(
+    collected: &Collected,
+    started: impl Fn(u64) -> bool,
+    instead: Instead<'_>,
+    usage: bool,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let mut chunks = Chunks::new(&collected.envelope);
+    for choice in &collected.reply.choices {
+        if !started(choice.index) {
+            chunks.role(&mut out, choice.index, false);
+        }
+        if let Instead::Asked(words, told) = instead {
+            chunks.told(&mut out, choice.index, "refusal", words, told);
+        }
+        chunks.finish(&mut out, choice.index, "stop");
+    }
+    end(&mut out, &chunks, collected, usage, None);
+    out
+}
+
+fn end(out: &mut Vec<u8>, chunks: &Chunks<'_>, collected: &Collected, usage: bool, total: Option<&str>) {
+    if let Some(total) = total {
+        chunks.total(out, total);
+    }
     if let Some(text) = collected.usage.as_ref().filter(|_| usage) {
         chunks.usage(out, text);
     }
@@ -232,6 +342,19 @@ impl<'a> Chunks<'a> {
         string::escape_onto(text, &mut self.delta);
         self.delta.extend_from_slice(b"\"}");
         self.chunk(out, index, "null");
+    }
+
+    /// Text with what the gateway tells of it, as JSON.
+    fn told(&mut self, out: &mut Vec<u8>, index: u64, key: &str, text: &str, told: &str) {
+        self.delta = format!("{{\"{key}\":\"").into_bytes();
+        string::escape_onto(text, &mut self.delta);
+        self.delta.extend_from_slice(format!("\",\"portcullis\":{told}}}").as_bytes());
+        self.chunk(out, index, "null");
+    }
+
+    fn total(&self, out: &mut Vec<u8>, total: &str) {
+        self.open(out);
+        out.extend_from_slice(format!("\"choices\":[],\"portcullis\":{{\"usage_total\":{total}}}}}\n\n").as_bytes());
     }
 
     fn tool_call(&mut self, out: &mut Vec<u8>, index: u64, place: usize, call: &ToolCall) {
@@ -294,6 +417,10 @@ mod tests {
 
     const BODY: &str = r#"{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Sure: {\"a\":\"é\\n\"} ok","refusal":null,"audio":{"transcript":"x"},"reasoning_content":"hm"},"logprobs":{"content":[1]},"finish_reason":"stop"}],"usage":{"total_tokens":7},"x":1.0}"#;
 
+    fn part(slice: Option<Range<usize>>) -> Passed {
+        Passed { slice, ..Passed::default() }
+    }
+
     fn whole() -> (Bytes, WholeReply) {
         let body = Bytes::from_static(BODY.as_bytes());
         let whole = openai::read(&body).unwrap();
@@ -305,7 +432,7 @@ mod tests {
         let (body, whole) = whole();
         let text = whole.reply.choices[0].content.clone().unwrap();
         let slice = text.find('{').unwrap()..text.rfind('}').unwrap() + 1;
-        let out = String::from_utf8(accepted(&body, &whole, &[Some(slice)]).unwrap().concat()).unwrap();
+        let out = String::from_utf8(accepted(&body, &whole, &[part(Some(slice))], None).unwrap().concat()).unwrap();
         let expected = BODY
             .replace("Sure: ", "")
             .replace(" ok\"", "\"")
@@ -321,7 +448,7 @@ mod tests {
         );
         let whole = openai::read(&body).unwrap();
         let length = whole.reply.choices[0].content.as_ref().unwrap().len();
-        let pieces = accepted(&body, &whole, &[Some(0..length)]).unwrap();
+        let pieces = accepted(&body, &whole, &[part(Some(0..length))], None).unwrap();
         assert_eq!((pieces.len(), pieces[0].as_ptr()), (1, body.as_ptr()));
     }
 
@@ -333,7 +460,7 @@ mod tests {
         );
         let body = Bytes::from(body);
         let whole = openai::read(&body).unwrap();
-        let out = String::from_utf8(accepted(&body, &whole, &[Some(0..2)]).unwrap().concat()).unwrap();
+        let out = String::from_utf8(accepted(&body, &whole, &[part(Some(0..2))], None).unwrap().concat()).unwrap();
         assert!(!out.contains("EVIL") && out.contains(r#""x":[1]"#) && out.contains(r#""y":2"#), "{out}");
         for body in [
             r#"{"choices":[{"message":{"content":"{}","tool_calls":{"a":1}},"finish_reason":"stop"}]}"#,
@@ -349,15 +476,15 @@ mod tests {
     #[test]
     fn a_refusal_goes_on_alone() {
         let (body, whole) = whole();
-        let out = String::from_utf8(refused(&body, &whole, Refusal::Said("No.")).unwrap().concat()).unwrap();
+        let out = String::from_utf8(instead(&body, &whole, Instead::Said("No."), None).unwrap().concat()).unwrap();
         let expected = r#"{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":"No.","audio":null,"reasoning_content":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"total_tokens":7},"x":1.0}"#;
         assert_eq!(out, expected);
-        let filtered = String::from_utf8(refused(&body, &whole, Refusal::Filtered).unwrap().concat()).unwrap();
+        let filtered = String::from_utf8(instead(&body, &whole, Instead::Filtered, None).unwrap().concat()).unwrap();
         assert_eq!(filtered, expected.replace("\"No.\"", "null").replace("\"stop\"", "\"content_filter\""));
         let bare =
             Bytes::from_static(br#"{"choices":[{"message":{"content":"x","tool_calls":[]},"finish_reason":"stop"}]}"#);
         let read = openai::read(&bare).unwrap();
-        let out = String::from_utf8(refused(&bare, &read, Refusal::Said("No.")).unwrap().concat()).unwrap();
+        let out = String::from_utf8(instead(&bare, &read, Instead::Said("No."), None).unwrap().concat()).unwrap();
         assert_eq!(
             out,
             r#"{"choices":[{"message":{"refusal":"No.","content":null,"tool_calls":null},"finish_reason":"stop"}]}"#
@@ -382,23 +509,23 @@ mod tests {
             name: "f".into(),
             arguments: "{\"q\":\"\\n\"}".into(),
         });
-        let events = accepted_events(&collected, &[Some(slice.clone())], true);
+        let events = accepted_events(&collected, &[part(Some(slice.clone()))], true, None);
         insta::assert_snapshot!(String::from_utf8(events.clone()).unwrap());
         let back = read_back(&events);
         assert_eq!(back.reply.choices[0].content.as_deref(), Some(&text[slice]));
         assert_eq!(back.reply.choices[0].tool_calls, collected.reply.choices[0].tool_calls);
         assert_eq!(back.usage.as_deref(), Some(r#"{"total_tokens":7}"#));
-        assert_eq!(read_back(&accepted_events(&collected, &[None], false)).usage, None);
+        assert_eq!(read_back(&accepted_events(&collected, &[part(None)], false, None)).usage, None);
     }
 
     #[test]
     fn a_refusal_streams() {
         let (body, whole) = whole();
         let collected = as_collected(&body, whole);
-        let back = read_back(&refused_events(&collected, Refusal::Said("No."), false));
+        let back = read_back(&instead_events(&collected, Instead::Said("No."), false, None));
         assert_eq!(back.reply.choices[0].refusal.as_deref(), Some("No."));
         assert_eq!(back.reply.choices[0].content, None);
-        let filtered = read_back(&refused_events(&collected, Refusal::Filtered, false));
+        let filtered = read_back(&instead_events(&collected, Instead::Filtered, false, None));
         assert_eq!(filtered.reply.choices[0].finish.as_ref().unwrap().as_str(), "content_filter");
     }
 }

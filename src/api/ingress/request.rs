@@ -21,8 +21,8 @@ const TAG_BYTES_MAX: usize = 256;
 pub struct Own {
     /// Policies asked for by name.
     pub policies: Vec<String>,
-    /// Whether a source for provenance came with the request.
-    pub has_source: bool,
+    /// The pages of the source that came with the request.
+    pub source: Option<Vec<String>>,
     /// Tags for the audit record.
     pub tags: BTreeMap<String, String>,
 }
@@ -107,8 +107,13 @@ pub(super) fn own(cursor: &mut Cursor<'_>) -> Result<Own, Fault> {
                 })?;
             }
             ("source", Begins::Array) => {
-                own.has_source = true;
-                cursor.skip()?;
+                let mut pages = Vec::new();
+                cursor.array(|cursor| {
+                    let spot = cursor.string()?;
+                    pages.push(string::decode(text, spot)?.into_owned());
+                    Ok::<(), JsonFault>(())
+                })?;
+                own.source = Some(pages);
             }
             ("tags", Begins::Object) => {
                 cursor.object(|cursor, member| {

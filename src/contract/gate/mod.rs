@@ -1,6 +1,11 @@
 //! The gates, one file each. The next one is one file and one line in [`KINDS`].
 
+pub mod math;
+pub mod provenance;
+pub mod quote;
+pub mod rule;
 pub mod schema;
+mod written;
 
 use std::fmt;
 use std::ops::Range;
@@ -8,9 +13,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::contract::PolicyContract;
+use crate::contract::number::Printed;
+use crate::contract::rule::Rule;
+use crate::contract::rule::RuleFault;
+use crate::contract::scene::Evidence;
 use crate::contract::scene::Node;
 use crate::contract::scene::Scene;
 use crate::contract::scene::kind_of;
+use crate::contract::source::Needs;
+use crate::contract::template::Template;
+use crate::contract::template::TemplateValue;
 use crate::contract::verdict::Action;
 use crate::contract::verdict::LISTED_MAX;
 use crate::contract::verdict::SourceAt;
@@ -36,6 +49,29 @@ pub trait Gate: fmt::Debug + Send + Sync {
     fn is_tied_to_source(&self) -> bool {
         false
     }
+
+    /// Says what it will ask of the source, so that it can be prepared while the upstream call runs.
+    fn prepare(&self, needs: &mut Needs) {
+        let _ = needs;
+    }
+
+    /// What can only be said of it beside the policy's other gates; asked once, when all of them are built.
+    fn check_beside(&self, contract: &PolicyContract) -> Result<(), BuildError> {
+        let _ = contract;
+        Ok(())
+    }
+
+    /// Whether it ties numbers that `query` reaches to what their quotes print.
+    fn reads_numbers_of(&self, query: &Query) -> bool {
+        let _ = query;
+        false
+    }
+
+    /// The number that the quote at a node prints, where this gate finds it in order; none where it does not.
+    fn printed_at(&self, scene: &Scene<'_>, node: Node<'_>) -> Option<Printed> {
+        let _ = (scene, node);
+        None
+    }
 }
 
 /// A kind of gate, as policies name it.
@@ -48,13 +84,24 @@ pub struct Kind {
     pub build: fn(&Value, &Build<'_>) -> Result<Box<dyn Gate>, Vec<BuildError>>,
 }
 
+/// The kind of a violation that says that the prompt did not arrive whole.
+pub const CONTEXT_TRUNCATED: &str = "context_truncated";
+impl Kind {
+    /// Whether its settings are members beside the one that names it: then `build` takes an object of all the gate's
+    /// members but the common ones (`{"quote": "$.id", "token": true}`), and else the value of that one member.
+    pub fn stands_beside(&self) -> bool {
+        let schema = (self.schema)(&mut schemars::SchemaGenerator::default());
+        schema.get("properties").is_some_and(|properties| properties.get(self.name).is_some())
+    }
+}
+
 /// All kinds of gates that a policy can name.
-pub const KINDS: &[Kind] = &[];
+pub const KINDS: &[Kind] = &[math::KIND, provenance::KIND, quote::KIND, rule::KIND];
 
 /// What a gate is built from besides its own settings.
 pub struct Build<'b> {
     /// What the policy's gates look things up in, resolved before the first of them is built.
-    pub contract: &'b super::PolicyContract,
+    pub contract: &'b PolicyContract,
     /// What is said of missing and null values.
     pub presence: Presence,
     /// The nodes that a `rule` runs on.
@@ -99,6 +146,10 @@ pub struct GateEntry {
     pub declared: Arc<str>,
     /// What follows from a violation.
     pub action: Action,
+    /// The gate runs where this holds; none runs always.
+    pub when: Option<Rule>,
+    /// What is asked, or told, of a violation.
+    pub say: Option<Template>,
     /// Gates that must have passed for the same node, by their places in the policy: all before this one.
     pub needs: Vec<usize>,
     /// The check.
@@ -112,6 +163,8 @@ pub struct Findings<'s> {
     /// Bytes of the answer for which a needed gate has not passed.
     blocked: &'s [Range<usize>],
     violations: Vec<Violation>,
+    /// What is asked of each of them.
+    questions: Vec<String>,
     total: usize,
     skipped: Vec<Range<usize>>,
 }
@@ -146,6 +199,18 @@ impl<'a> Finding<'a> {
     }
 }
 
+impl GateHealth {
+    /// The name as metrics and reports have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Fired => "fired",
+            Self::NotChecked => "not_checked",
+            Self::Idle => "idle",
+        }
+    }
+}
+
 impl<'s> Findings<'s> {
     /// Reports one violation. Beyond [`LISTED_MAX`] they are only counted; `finding` is then not asked.
     pub fn report<'a>(&mut self, at: At<'a>, finding: impl FnOnce(At<'a>) -> Finding<'a>) {
@@ -154,12 +219,14 @@ impl<'s> Findings<'s> {
             return;
         }
         let Finding { at, message, with, source_at } = finding(at);
-        let _ = with;
         let (path, range) = match at {
             At::Place(place) => (place.path(), place.range()),
             At::Below(parent, lacks) => (lacks.below(parent), parent.range()),
             At::Answer => (Path::root(), self.scene.answer.root().range()),
         };
+        if self.entry.action == Action::Clarify || (self.entry.action == Action::Reject && self.entry.say.is_some()) {
+            self.questions.push(self.question(at, &path, &message, with));
+        }
         self.violations.push(Violation {
             policy: Some(Arc::clone(&self.scene.contract.policy)),
             gate: Arc::clone(&self.entry.name),
@@ -171,6 +238,26 @@ impl<'s> Findings<'s> {
             source_at,
             declared: Some(Arc::clone(&self.entry.declared)),
         });
+    }
+
+    /// What the caller is asked of a violation: what `say` makes of it; where that fails, or is not there, the message.
+    fn question(&self, at: At<'_>, path: &Path, message: &str, with: Vec<(&'static str, Value)>) -> String {
+        let Some(say) = &self.entry.say else { return message.to_owned() };
+        let value = match at {
+            At::Place(place) => place.tree(),
+            At::Below(..) | At::Answer => Value::Null,
+        };
+        let this =
+            with.iter().find(|(name, _)| *name == "this").map_or_else(|| value.clone(), |(_, this)| this.clone());
+        let mut context = self.scene.context();
+        context.set("value", TemplateValue::from_json(&value));
+        context.set("path", TemplateValue::from_text(&path.to_string()));
+        context.set("message", TemplateValue::from_text(message));
+        for (name, value) in with {
+            context.set(name, TemplateValue::from_json(&value));
+        }
+        context.set("this", TemplateValue::from_json(&this));
+        say.render(&context).unwrap_or_else(|_| message.to_owned())
     }
 
     /// Reports one violation that has nothing but a message.
@@ -195,6 +282,21 @@ impl<'s> Findings<'s> {
     where
         's: 'a,
     {
+        self.reached(query, presence, self.scene.contract.evidence.as_ref())
+    }
+
+    /// The same for a gate that looks at evidence objects themselves.
+    pub fn places<'a>(&mut self, query: &Query, presence: Presence) -> Vec<Place<'a>>
+    where
+        's: 'a,
+    {
+        self.reached(query, presence, None).into_iter().map(|node| node.place).collect()
+    }
+
+    fn reached<'a>(&mut self, query: &Query, presence: Presence, evidence: Option<&Evidence>) -> Vec<Node<'a>>
+    where
+        's: 'a,
+    {
         let scene = self.scene;
         let mut nodes = Vec::new();
         let mut count = 0_usize;
@@ -204,7 +306,7 @@ impl<'s> Findings<'s> {
                 if self.is_blocked(place) {
                     return;
                 }
-                let node = match &scene.contract.evidence {
+                let node = match evidence {
                     Some(evidence) => evidence.node(place),
                     None => Node { place, value: place, has_evidence: false },
                 };
@@ -243,8 +345,25 @@ pub struct Judged {
     pub total: usize,
     /// Gates that were not checked, everywhere or somewhere, because one that they need had not passed.
     pub not_checked: Vec<Arc<str>>,
+    /// What the caller is asked, in the order of the violations.
+    pub questions: Vec<String>,
+    /// What gates that reject say of it, in the order of the violations.
+    pub reasons: Vec<String>,
+    /// The strictest action of any violation.
+    pub action: Option<Action>,
     /// Of each gate of the policy, in its order: what it came to.
     pub health: Vec<GateHealth>,
+}
+
+/// One gate of one policy, and what it came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateSeen {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// The gate.
+    pub gate: Arc<str>,
+    /// What it came to.
+    pub health: GateHealth,
 }
 
 /// What one gate came to in one verdict.
@@ -260,6 +379,18 @@ pub enum GateHealth {
     Idle,
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
+
+/// Whether a gate runs on this answer.
+fn runs(scene: &Scene<'_>, entry: &GateEntry) -> Result<bool, RuleFault> {
+    let Some(when) = &entry.when else { return Ok(true) };
+    let bindings = scene.bindings();
+    let holds = when.holds(&bindings);
+    scene.spent(&bindings);
+    holds
+}
+
 /// Runs every gate of the scene's policy, in their order.
 pub fn run(scene: &Scene<'_>) -> Judged {
     let mut judged = Judged::default();
@@ -268,10 +399,30 @@ pub fn run(scene: &Scene<'_>) -> Judged {
     for entry in &scene.contract.gates {
         let blocked: Vec<Range<usize>> =
             entry.needs.iter().filter_map(|need| failed.get(*need)).flatten().cloned().collect();
-        let mut findings =
-            Findings { scene: *scene, entry, blocked: &blocked, violations: Vec::new(), total: 0, skipped: Vec::new() };
-        entry.gate.check(scene, &mut findings);
-        let Findings { violations, total, skipped, .. } = findings;
+        let mut findings = Findings {
+            scene: *scene,
+            entry,
+            blocked: &blocked,
+            violations: Vec::new(),
+            questions: Vec::new(),
+            total: 0,
+            skipped: Vec::new(),
+        };
+        match runs(scene, entry) {
+            Ok(true) => entry.gate.check(scene, &mut findings),
+            Ok(false) => {
+                judged.health.push(GateHealth::Idle);
+                failed.push(Vec::new());
+                continue;
+            }
+            Err(fault) => findings.say(At::Answer, || format!("`when` cannot be told: {fault}")),
+        }
+        let Findings { violations, questions, total, skipped, .. } = findings;
+        match entry.action {
+            Action::Clarify => judged.questions.extend(questions),
+            Action::Reject => judged.reasons.extend(questions),
+            Action::Monitor => {}
+        }
         judged.health.push(match (total, skipped.is_empty()) {
             (0, true) => GateHealth::Passed,
             (0, false) => GateHealth::NotChecked,
@@ -286,6 +437,9 @@ pub fn run(scene: &Scene<'_>) -> Judged {
         }
         ranges.extend(skipped);
         failed.push(ranges);
+        if total > 0 {
+            judged.action = judged.action.max(Some(entry.action));
+        }
         judged.total += total;
         judged.violations.extend(violations);
     }

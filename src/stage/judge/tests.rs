@@ -12,7 +12,7 @@ fn compiled(schema: &Value) -> Arc<CompiledSchema> {
 }
 
 fn of_schema(schema: &Value) -> Contract {
-    Contract { content: Some(ContentContract::Schema(compiled(schema))), ..Contract::default() }
+    Contract { content: Some(ContentContract::schema(compiled(schema))), ..Contract::default() }
 }
 
 fn choice(message: &Value, finish: &str) -> Choice {
@@ -27,12 +27,13 @@ fn choice(message: &Value, finish: &str) -> Choice {
 }
 
 fn verdict(contract: &Contract, choices: Vec<Choice>) -> Verdict {
-    judge(contract, &Reply { choices, ..Reply::default() }, &[])
+    judge(contract, &Reply { choices, ..Reply::default() }, &[], &Known::nothing()).verdict
 }
 
 /// One word for a verdict, as the case files have it.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
+        Verdict::Clarify(_) => "clarify",
         Verdict::Accept(_) => "accepted",
         Verdict::Reject(rejection) if rejection.violations.iter().any(|v| v.kind == "schema_echo") => "schema_echo",
         Verdict::Reject(rejection) => rejection.reason,
@@ -97,10 +98,10 @@ fn the_verdicts_of_the_stream_file() {
         reader.feed(case["given"]["sse"].as_str().unwrap().as_bytes(), |data| collector.take(data)).unwrap();
         reader.finish(|data| collector.take(data)).unwrap();
         let reply = collector.finish().unwrap().reply;
-        let mut contract = Contract { content: Some(ContentContract::JsonObject), ..Contract::default() };
-        contract.tools.push(ToolContract { name: "f".into(), parameters: None, bound: true });
+        let mut contract = Contract { content: Some(ContentContract::object()), ..Contract::default() };
+        contract.tools.push(ToolContract { name: "f".into(), parameters: None, also: Vec::new(), bound: true });
         let wanted = wanted.get("reason").unwrap_or(wanted).as_str().unwrap();
-        let found = word(&judge(&contract, &reply, &[]));
+        let found = word(&judge(&contract, &reply, &[], &Known::nothing()).verdict);
         assert!(found == wanted || (wanted == "reject" && found == "tool_violation"), "{}: {found}", case["id"]);
         seen += 1;
     }
@@ -122,14 +123,14 @@ fn the_cases_of_the_tool_file_that_need_no_policy() {
         let verdict = if let Some(given_call) = given.get("tool_call") {
             let call = call(given_call);
             let parameters = Some(compiled(&given["parameters"]));
-            let tools = vec![ToolContract { name: call.name.clone(), parameters, bound: true }];
+            let tools = vec![ToolContract { name: call.name.clone(), parameters, also: Vec::new(), bound: true }];
             let choice = Choice { tool_calls: vec![call], finish: Some(Finish::ToolCalls), ..Choice::default() };
             verdict(&Contract { tools, ..Contract::default() }, vec![choice])
         } else if let Some(message) = given.get("response_message") {
             let tool_calls =
                 message["tool_calls"].as_array().unwrap().iter().map(|one| call(&one["function"])).collect();
             let mut contract = of_schema(&serde_json::json!({"type": "object", "required": ["a"]}));
-            contract.tools.push(ToolContract { name: "f".into(), parameters: None, bound: false });
+            contract.tools.push(ToolContract { name: "f".into(), parameters: None, also: Vec::new(), bound: false });
             verdict(&contract, vec![Choice { tool_calls, finish: Some(Finish::ToolCalls), ..Choice::default() }])
         } else {
             out.push(case["id"].as_str().unwrap().to_owned());
@@ -148,9 +149,9 @@ fn the_cases_of_the_tool_file_that_need_no_policy() {
 fn an_unknown_tool_is_a_violation_and_an_unbound_one_is_counted() {
     let parameters = Some(compiled(&serde_json::json!({"type": "object", "required": ["x"]})));
     let contract = Contract {
-        content: Some(ContentContract::JsonObject),
-        tools: vec![ToolContract { name: "f".into(), parameters, bound: false }],
-        forced: None,
+        content: Some(ContentContract::object()),
+        tools: vec![ToolContract { name: "f".into(), parameters, also: Vec::new(), bound: false }],
+        ..Contract::default()
     };
     let calling = |name: &str| Choice {
         tool_calls: vec![ToolCall { name: name.into(), arguments: "{}".into(), ..ToolCall::default() }],
@@ -166,7 +167,7 @@ fn an_unknown_tool_is_a_violation_and_an_unbound_one_is_counted() {
 
 #[test]
 fn a_forced_tool_must_be_called() {
-    let tools = vec![ToolContract { name: "f".into(), parameters: None, bound: true }];
+    let tools = vec![ToolContract { name: "f".into(), parameters: None, also: Vec::new(), bound: true }];
     let contract = Contract { tools, forced: Some(0), ..Contract::default() };
     let found = verdict(&contract, vec![choice(&serde_json::json!({"content": "{\"x\":1}"}), "stop")]);
     assert!(matches!(found, Verdict::Reject(rejection) if rejection.code == Code::ToolViolation));
@@ -174,7 +175,12 @@ fn a_forced_tool_must_be_called() {
 
 #[test]
 fn empty_arguments_mean_none_only_where_nothing_is_required() {
-    let tool = |schema: Value| ToolContract { name: "f".into(), parameters: Some(compiled(&schema)), bound: true };
+    let tool = |schema: Value| ToolContract {
+        name: "f".into(),
+        parameters: Some(compiled(&schema)),
+        also: Vec::new(),
+        bound: true,
+    };
     let call = ToolCall { name: "f".into(), ..ToolCall::default() };
     assert!(arguments(&tool(serde_json::json!({"type": "object"})), &call).is_empty());
     assert!(!arguments(&tool(serde_json::json!({"type": "object", "required": ["x"]})), &call).is_empty());
@@ -182,7 +188,7 @@ fn empty_arguments_mean_none_only_where_nothing_is_required() {
 
 #[test]
 fn arguments_are_judged_as_they_go_on() {
-    let tool = ToolContract { name: "f".into(), parameters: None, bound: true };
+    let tool = ToolContract { name: "f".into(), parameters: None, also: Vec::new(), bound: true };
     for (text, good) in
         [(" {} ", true), ("\u{feff}{}", false), ("\u{a0}{}\u{2028}", false), ("{}{}", false), ("[]", false)]
     {

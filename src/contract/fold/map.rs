@@ -1,0 +1,141 @@
+//! The way from a folded text back to the bytes it was made of.
+
+/// Steps between two places at which a walk may begin.
+const STRIDE: usize = 32;
+
+/// Stretches that were kept and pieces that were replaced, run-length: two bytes a piece where it is short.
+#[derive(Debug, Default)]
+pub struct Map {
+    /// For each piece: the bytes kept before it, then its bytes in the source and in the folded text.
+    steps: Vec<u8>,
+    /// Where every [`STRIDE`]th piece's step begins.
+    starts: Vec<Start>,
+    pieces: usize,
+    /// Bytes kept since the last piece.
+    kept: usize,
+    folded: usize,
+    source: usize,
+}
+
+/// A place at which a walk may begin.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    folded: u32,
+    source: u32,
+    step: u32,
+}
+
+/// One step as it is read: bytes kept, then a piece.
+struct Step {
+    kept: usize,
+    source: usize,
+    folded: usize,
+}
+
+impl Map {
+    /// Bytes that this map takes.
+    pub fn bytes(&self) -> usize {
+        self.steps.len() + self.starts.len() * size_of::<Start>()
+    }
+
+    /// Notes bytes that were kept.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        self.kept += bytes;
+    }
+
+    /// Notes a piece that became another.
+    pub(super) fn replace(&mut self, source: usize, folded: usize) {
+        if self.pieces.is_multiple_of(STRIDE) {
+            let [folded, source, step] =
+                [self.folded, self.source, self.steps.len()].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+            self.starts.push(Start { folded, source, step });
+        }
+        self.pieces += 1;
+        self.number(self.kept);
+        match (u8::try_from(source), u8::try_from(folded)) {
+            (Ok(a @ 0..=14), Ok(b @ 0..=14)) => self.steps.push(a << 4 | b),
+            _ => {
+                self.steps.push(u8::MAX);
+                self.number(source);
+                self.number(folded);
+            }
+        }
+        self.folded += self.kept + folded;
+        self.source += self.kept + source;
+        self.kept = 0;
+    }
+
+    /// Bytes of the source that it leads back to.
+    pub(super) fn source_bytes(&self) -> usize {
+        self.source + self.kept
+    }
+
+    /// Where in the source the folded byte `at` begins, behind whatever was taken out before it; none within a piece.
+    pub(super) fn start(&self, at: usize) -> Option<usize> {
+        self.lead(at, |at, piece| match piece.kept {
+            kept if at < kept => Some(Some(at)),
+            kept if at == kept && piece.folded > 0 => Some(Some(kept)),
+            kept if at < kept + piece.folded => Some(None),
+            _ => None,
+        })
+    }
+
+    /// Where in the source a folded stretch ends that ends before byte `at`, before whatever was taken out there; none
+    /// within a piece.
+    pub(super) fn end(&self, at: usize) -> Option<usize> {
+        self.lead(at, |at, piece| match piece.kept {
+            kept if at <= kept => Some(Some(at)),
+            kept if at < kept + piece.folded => Some(None),
+            kept if at == kept + piece.folded => Some(Some(kept + piece.source)),
+            _ => None,
+        })
+    }
+
+    /// Walks to the step at which `found` knows how far into the source `at` is, counted from the step.
+    fn lead(&self, at: usize, found: impl Fn(usize, &Step) -> Option<Option<usize>>) -> Option<usize> {
+        // Strictly before: a piece that was taken out at `at` itself still has its say.
+        let next = self.starts.partition_point(|start| (start.folded as usize) < at);
+        let start = next.checked_sub(1).and_then(|last| self.starts.get(last)).copied().unwrap_or_default();
+        let (mut folded, mut source, mut step) = (start.folded as usize, start.source as usize, start.step as usize);
+        while let Some(piece) = self.read(&mut step) {
+            if let Some(into) = found(at - folded, &piece) {
+                return into.map(|into| source + into);
+            }
+            folded += piece.kept + piece.folded;
+            source += piece.kept + piece.source;
+        }
+        Some(source + (at - folded))
+    }
+
+    fn read(&self, at: &mut usize) -> Option<Step> {
+        let kept = self.read_number(at)?;
+        let pair = *self.steps.get(*at)?;
+        *at += 1;
+        if pair == u8::MAX {
+            return Some(Step { kept, source: self.read_number(at)?, folded: self.read_number(at)? });
+        }
+        Some(Step { kept, source: usize::from(pair >> 4), folded: usize::from(pair & 15) })
+    }
+
+    /// Writes a number, seven bits a byte, the low ones first.
+    fn number(&mut self, mut value: usize) {
+        while value > 127 {
+            self.steps.push((value & 127) as u8 | 128);
+            value >>= 7;
+        }
+        self.steps.push((value & 127) as u8);
+    }
+
+    fn read_number(&self, at: &mut usize) -> Option<usize> {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let byte = *self.steps.get(*at)?;
+            *at += 1;
+            value |= usize::from(byte & 127) << shift;
+            if byte < 128 {
+                return Some(value);
+            }
+            shift += 7;
+        }
+    }
+}

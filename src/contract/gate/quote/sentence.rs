@@ -1,0 +1,141 @@
+//! Where sentences begin and end, by plain rules:
+//!
+//! - A sentence ends with `.`, `!`, `?`, an ellipsis or their full-width forms, together with the closing quotes and
+//!   brackets behind it, where white space or the end of the page follows.
+//! - A point ends none behind an abbreviation (`Mr.`, `e.g.`), behind a single letter (`J. Smith`), and where the next
+//!   word begins with a small letter. Nor does a point inside a number or a name, for no white space follows it.
+//! - A paragraph ends at an empty line, at the end of the page, and at any line break behind which the next line does
+//!   not begin with a small letter: such a line goes on with the sentence.
+//! - A sentence begins where the page, a paragraph or a line begins that goes on with none, and behind the end of the
+//!   one before; opening quotes and brackets before it belong to it or not.
+
+use std::ops::Range;
+
+/// Abbreviations that end no sentence, in small letters and without their last point.
+const ABBREVIATIONS: &[&str] = &[
+    "mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "vs", "e.g", "i.e", "eg", "ie", "cf", "approx", "ca", "fig",
+    "inc", "ltd", "corp", "dept", "est", "ext", "no", "nr", "bzw", "z.b", "d.h", "hr", "fr", "tel", "art", "mme",
+    "m.e",
+];
+/// Characters back to which a word is looked at.
+const WORD_MAX: usize = 12;
+
+/// Whether the stretch is whole sentences.
+pub(super) fn is_whole(page: &str, range: &Range<usize>) -> bool {
+    begins(page, range.start) && ends(page, range.end)
+}
+
+fn is_mark(c: char) -> bool {
+    matches!(c, '.' | '!' | '?' | '\u{2026}' | '\u{3002}' | '\u{ff01}' | '\u{ff1f}')
+}
+
+fn is_closing(c: char) -> bool {
+    matches!(c, '"' | '\'' | ')' | ']' | '\u{201d}' | '\u{2019}' | '\u{201c}' | '\u{bb}' | '\u{ab}' | '\u{300d}')
+}
+
+fn is_opening(c: char) -> bool {
+    matches!(
+        c,
+        '"' | '\'' | '(' | '[' | '\u{201c}' | '\u{2018}' | '\u{201e}' | '\u{201a}' | '\u{ab}' | '\u{bb}' | '\u{300c}'
+    )
+}
+
+/// Whether a sentence begins at byte `at`.
+fn begins(page: &str, at: usize) -> bool {
+    let before = page.get(..at).unwrap_or_default().trim_end_matches(is_opening);
+    let gap = before.trim_end();
+    let white = before.get(gap.len()..).unwrap_or_default();
+    gap.is_empty()
+        || (!white.is_empty() && (breaks(white, page.get(at..).unwrap_or_default()) || closes(gap, page, at)))
+}
+
+/// Whether a sentence ends at byte `at`.
+fn ends(page: &str, at: usize) -> bool {
+    let (before, after) = (page.get(..at).unwrap_or_default(), page.get(at..).unwrap_or_default());
+    let rest = after.trim_start_matches(is_closing);
+    let next = rest.trim_start();
+    let white = rest.get(..rest.len() - next.len()).unwrap_or_default();
+    if next.is_empty() || (!white.is_empty() && breaks(white, next)) {
+        return true;
+    }
+    !white.is_empty() && closes(before, page, page.len() - next.len())
+}
+
+/// Whether a paragraph ends in this white space before `next`.
+fn breaks(white: &str, next: &str) -> bool {
+    let lines = white.bytes().filter(|byte| *byte == b'\n').count();
+    let small = next.trim_start_matches(is_opening).starts_with(char::is_lowercase);
+    lines > 1 || (lines == 1 && !small)
+}
+
+/// Whether what stands before a gap closes a sentence, with the next word at `next`.
+fn closes(before: &str, page: &str, next: usize) -> bool {
+    let own = before.trim_end_matches(is_closing);
+    let Some(mark) = own.chars().next_back().filter(|c| is_mark(*c)) else { return false };
+    if mark != '.' {
+        return true;
+    }
+    let next = page.get(next..).unwrap_or_default().trim_start_matches(is_opening);
+    if next.starts_with(char::is_lowercase) {
+        return false;
+    }
+    let word = own.strip_suffix('.').unwrap_or(own);
+    let start = word.char_indices().rev().take(WORD_MAX).take_while(|(_, c)| c.is_alphanumeric() || *c == '.').last();
+    let word = start.and_then(|(start, _)| word.get(start..)).unwrap_or_default().to_lowercase();
+    let letter = word.chars().count() == 1 && word.chars().all(char::is_alphabetic) && word != "i";
+    // `No.` is an answer, and `No. 5` is not.
+    let number = word != "no" || next.starts_with(|c: char| c.is_ascii_digit());
+    !(letter || (number && ABBREVIATIONS.contains(&word.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the part between the bars is whole sentences.
+    fn whole(marked: &str) -> bool {
+        let parts: Vec<&str> = marked.split('|').collect();
+        is_whole(&parts.concat(), &(parts[0].len()..parts[0].len() + parts[1].len()))
+    }
+
+    #[test]
+    fn sentences_are_told_by_their_marks() {
+        for marked in [
+            "|Please reset it.|",
+            "It broke. |Please reset it.| Thanks!",
+            "Ticket: HD-1234\n|Please reset it|",
+            "Ticket: HD-1234\n|Please reset it|\nBye",
+            "It broke! |Could you reset\nit for me?|",
+            "He said \u{201c}no.\u{201d} |Please reset it.|",
+            "x? |\"Please reset it.\"|",
+            "x? \"|Please reset it.|\"",
+            "A. Then J. Smith left. |Ask Mr. Smith, e.g. today.| Bye.",
+            "It is i. |Reset 3.5 of v1.2.| 4 remain.",
+            "|No.| Please go.",
+            "|One. Two.| Three.",
+            "It broke\u{2026} |Reset it.|",
+        ] {
+            assert!(whole(marked), "{marked}");
+        }
+    }
+
+    #[test]
+    fn parts_of_sentences_are_none() {
+        for marked in [
+            "|Please reset| it.",
+            "Please |reset it.|",
+            "Please do\n|reset it.|",
+            "|Please do|\nreset it.",
+            "Ask Mr. |Smith today.|",
+            "Use e.g. |Reset it.|",
+            "|Use No.| 5 please.",
+            "|See v1.|2 for it.",
+            "It broke.|Please reset it.|",
+            "|Please reset it|. Thanks",
+            "J. |Smith left.|",
+            "Wait, |Please reset it.|",
+        ] {
+            assert!(!whole(marked), "{marked}");
+        }
+    }
+}
