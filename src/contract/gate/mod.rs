@@ -52,6 +52,11 @@ pub trait Gate: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The names that it adds to what its `say` sees.
+    fn adds(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether what it judges is tied to the source, so that a model cannot please it by changing the answer alone.
     fn is_tied_to_source(&self) -> bool {
         false
@@ -387,6 +392,16 @@ pub enum GateHealth {
 #[cfg(test)]
 pub(crate) mod testing;
 
+/// Violations in the order of the document, each with its question where there are any.
+fn in_order(violations: Vec<Violation>, questions: Vec<String>) -> (Vec<Violation>, Vec<String>) {
+    let mut questions = questions.into_iter();
+    let mut all: Vec<(Violation, Option<String>)> =
+        violations.into_iter().map(|violation| (violation, questions.next())).collect();
+    all.sort_by_key(|(violation, _)| violation.at.as_ref().map_or(0, |range| range.start));
+    let (violations, questions): (Vec<Violation>, Vec<Option<String>>) = all.into_iter().unzip();
+    (violations, questions.into_iter().flatten().collect())
+}
+
 /// Whether a gate runs on this answer.
 fn runs(scene: &Scene<'_>, entry: &GateEntry) -> Result<bool, RuleFault> {
     let Some(when) = &entry.when else { return Ok(true) };
@@ -422,8 +437,8 @@ pub fn run(scene: &Scene<'_>) -> Judged {
             }
             Err(fault) => findings.say(At::Answer, || format!("`when` cannot be told: {fault}")),
         }
-        let Findings { mut violations, questions, total, skipped, .. } = findings;
-        violations.sort_by_key(|violation| violation.at.as_ref().map_or(0, |range| range.start));
+        let Findings { violations, questions, total, skipped, .. } = findings;
+        let (violations, questions) = in_order(violations, questions);
         match entry.action {
             Action::Clarify => judged.questions.extend(questions),
             Action::Reject => judged.reasons.extend(questions),
