@@ -263,6 +263,27 @@ mod tests {
     }
 
     #[test]
+    fn every_record_is_as_the_schema_says() {
+        let schema = jsonschema::options().build(&schema()).unwrap();
+        let mut full = record("x");
+        full.violations = Some(crate::contract::verdict::Violations::one(crate::contract::verdict::Violation::own(
+            "schema",
+            "schema",
+            crate::json::path::Path::root(),
+            "found `1`".into(),
+            None,
+        )));
+        full.failures = vec![("a".into(), "timeout")];
+        full.usage = Some(crate::api::reply::Usage { input_tokens: Some(3), ..Default::default() });
+        full.tags = [("team".to_owned(), "pos".to_owned())].into();
+        for (record, content) in [(record("y"), AuditContent::None), (full, AuditContent::Full)] {
+            let value = value(&record, content);
+            let faults: Vec<String> = schema.iter_errors(&value).map(|fault| fault.to_string()).collect();
+            assert!(faults.is_empty(), "{faults:?} in {value}");
+        }
+    }
+
+    #[test]
     fn without_content_no_text_is_kept() {
         let mut record = record("x");
         record.violations = Some(crate::contract::verdict::Violations::one(crate::contract::verdict::Violation::own(

@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod currency;
 pub mod data;
 pub mod date;
+mod declared;
 pub mod fact;
 pub mod fold;
 pub mod gate;
@@ -122,6 +123,18 @@ impl Contract {
     /// Whether nothing is demanded of the answer.
     pub fn is_empty(&self) -> bool {
         self.content.is_none() && self.forced.is_none() && !self.tools.iter().any(|tool| tool.bound)
+    }
+
+    /// The schemas that this part of the answer satisfies before gates look at it.
+    pub fn schemas(&self, subject: &Subject) -> Vec<&CompiledSchema> {
+        let (own, more) = match subject {
+            Subject::Content => (None, self.content.as_ref().map(|content| &content.schemas)),
+            Subject::Tool(name) => {
+                let tool = self.tool(name);
+                (tool.and_then(|tool| tool.parameters.as_deref()), tool.map(|tool| &tool.also))
+            }
+        };
+        own.into_iter().chain(more.into_iter().flatten().map(|owned| &*owned.schema)).collect()
     }
 
     /// The offered tool of this name.

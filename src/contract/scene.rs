@@ -14,6 +14,7 @@ use crate::contract::rule::Bindings;
 use crate::contract::rule::RuleValue;
 use crate::contract::rule::STEPS_MAX;
 use crate::contract::rule::Variable;
+use crate::contract::schema::CompiledSchema;
 use crate::contract::template::TemplateContext;
 use crate::contract::template::TemplateValue;
 use crate::json::JsonFault;
@@ -34,6 +35,8 @@ pub struct Scene<'a> {
     pub ground: &'a Ground,
     /// What the call came to.
     pub call: &'a Call,
+    /// The schemas that the answer satisfies: the policy's, the request's, or both.
+    pub schemas: &'a [&'a CompiledSchema],
 }
 
 impl<'a> Scene<'a> {

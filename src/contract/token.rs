@@ -22,15 +22,16 @@ pub fn is_word(c: char) -> bool {
 /// O(1).
 pub fn is_border(text: &str, at: usize) -> bool {
     let (Some(left), Some(right)) = (text.get(..at), text.get(at..)) else { return false };
-    let (left, right) = (left.chars().rev(), right.chars());
-    if left.clone().take(INVISIBLE_MAX).filter(|c| is_invisible(*c)).count() == INVISIBLE_MAX
-        || right.clone().take(INVISIBLE_MAX).filter(|c| is_invisible(*c)).count() == INVISIBLE_MAX
-    {
-        return false; // what stands beyond so many is not looked for
-    }
-    let mut left = left.take(2 * INVISIBLE_MAX).filter(|c| !is_invisible(*c));
-    let mut right = right.take(2 * INVISIBLE_MAX).filter(|c| !is_invisible(*c));
-    let (Some(before), Some(after)) = (left.next(), right.next()) else { return true };
+    let (mut left, mut right) = (left.chars().rev(), right.chars());
+    let (before, after) = match (visible(&mut left), visible(&mut right)) {
+        (Seen::Char(before), Seen::Char(after)) => (before, after),
+        (Seen::Hidden, _) | (_, Seen::Hidden) => return false, // what stands beyond so many is not looked for
+        (Seen::Edge, _) | (_, Seen::Edge) => return true,
+    };
+    let (mut left, mut right) = (
+        left.take(INVISIBLE_MAX).filter(|c| !is_invisible(*c)),
+        right.take(INVISIBLE_MAX).filter(|c| !is_invisible(*c)),
+    );
     match (is_word(before), is_word(after)) {
         (true, true) => !is_joined(before, after) || is_currency_beside(text, at, before, after),
         (false, false) => true,
@@ -48,6 +49,26 @@ pub fn is_border(text: &str, at: usize) -> bool {
             last => !(matches!(before, '.' | ',') && after.is_ascii_digit() && !matches!(last, Some('.' | ')' | '"'))),
         },
     }
+}
+
+/// What stands next on one side of a place.
+enum Seen {
+    Char(char),
+    /// The text ends.
+    Edge,
+    /// Nothing but invisible characters, up to the bound.
+    Hidden,
+}
+
+fn visible(side: &mut impl Iterator<Item = char>) -> Seen {
+    for _ in 0..INVISIBLE_MAX {
+        match side.next() {
+            Some(c) if is_invisible(c) => {}
+            Some(c) => return Seen::Char(c),
+            None => return Seen::Edge,
+        }
+    }
+    Seen::Hidden
 }
 
 /// Whether `range` is one whole token: no white space in it, and neither letters and digits nor anything that binds

@@ -181,7 +181,7 @@ impl Violations {
     }
 
     /// Those that are listed, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = &Violation> {
+    pub fn iter(&self) -> impl Iterator<Item = &Violation> + Clone {
         std::iter::once(&self.first).chain(&self.rest)
     }
 }

@@ -92,6 +92,7 @@ pub fn bind(
     }
     let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     let asked = Asked { model: &request.model, team, schema_name: request.schema_name.as_deref(), tools: &tools };
+    let mut found = Vec::new();
     for policy in policies.iter() {
         let is_named = by_header.iter().chain(in_body).any(|name| **name == *policy.name);
         let subject = match (policy.concerns(asked), is_named) {
@@ -99,12 +100,21 @@ pub fn bind(
             (None, true) => policy.named(asked),
             (None, false) => continue,
         };
-        let wanted = policy.structured_output == StructuredOutput::Required || is_asked_for(request);
-        if subject == Subject::Content && !wanted {
+        found.push((Bound { policy: Arc::clone(policy), subject }, is_named));
+    }
+    // Who names a policy wants data; so does one policy that demands it, for all that judge the content.
+    let demands = |(bound, is_named): &(Bound, bool)| {
+        let policy = &bound.policy;
+        let required = *is_named || policy.structured_output == StructuredOutput::Required;
+        required && policy.mode == Mode::Enforce && bound.subject == Subject::Content
+    };
+    let wanted = is_asked_for(request) || found.iter().any(demands);
+    for (bound, is_named) in found {
+        let required = bound.policy.structured_output == StructuredOutput::Required || is_named;
+        if bound.subject == Subject::Content && !wanted && !required {
             continue; // nothing was asked for as data, and the policy does not demand any
         }
-        let bound = Bound { policy: Arc::clone(policy), subject };
-        match policy.mode {
+        match bound.policy.mode {
             Mode::Enforce => binding.enforced.push(bound),
             Mode::Monitor => binding.watched.push(bound),
         }

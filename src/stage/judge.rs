@@ -349,9 +349,11 @@ impl Judging<'_> {
                 return Err(reject(Code::SchemaViolation, "judge", "schema", Violations::one(violation)));
             }
         };
+        let schemas = self.contract.schemas(subject);
         for scope in self.contract.scopes.iter().filter(|scope| scope.subject == *subject) {
             let ground = scope.ground.get();
-            let scene = Scene { answer: &answer, contract: &scope.contract, ground, call: &self.known.call };
+            let scene =
+                Scene { answer: &answer, contract: &scope.contract, ground, call: &self.known.call, schemas: &schemas };
             let judged = gate::run(&scene);
             let seen = scope.contract.gates.iter().zip(judged.health).map(|(entry, health)| GateSeen {
                 policy: Arc::clone(&scope.contract.policy),

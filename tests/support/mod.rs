@@ -151,6 +151,7 @@ pub struct Setup {
     models: Vec<String>,
     rest: Vec<String>,
     environment: Vec<(String, String)>,
+    files: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -164,7 +165,24 @@ impl Setup {
             models: Vec::new(),
             rest: Vec::new(),
             environment: Vec::new(),
+            files: Vec::new(),
         }
+    }
+
+    /// Adds a policy: its YAML without `version`.
+    pub fn policy(self, name: &str, yaml: &str) -> Self {
+        let setup = self.policy_file(name, "policy.yaml", &format!("version: 1\n{yaml}\n"));
+        if setup.rest.iter().any(|line| line.starts_with("policies:")) {
+            setup
+        } else {
+            setup.line("policies: policies")
+        }
+    }
+
+    /// Adds a file to a policy.
+    pub fn policy_file(mut self, name: &str, file: &str, content: &str) -> Self {
+        self.files.push((format!("policies/{name}/{file}"), content.to_owned()));
+        self
     }
 
     /// A backend of kind `openai` named `up` in front of `upstream`.
@@ -243,7 +261,28 @@ impl Setup {
     /// Writes the file and starts the gateway on it.
     #[track_caller]
     pub fn start(self) -> Gateway {
-        Gateway::start_in(&self.environment, &self.yaml())
+        Gateway::start_with(&self.environment, &self.files, &self.yaml())
+    }
+
+    /// Starts a gateway that must not start, and gives what it says.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        lay_out(folder.path(), &self.files, &self.yaml());
+        let file = folder.path().join("portcullis.yaml");
+        let output = portcullis().args(["serve", "--config"]).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        text(&output.stderr)
+    }
+}
+
+/// Writes a configuration and the files beside it.
+fn lay_out(folder: &Path, files: &[(String, String)], yaml: &str) {
+    std::fs::write(folder.join("portcullis.yaml"), yaml).unwrap();
+    for (name, content) in files {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
     }
 }
 
@@ -269,9 +308,15 @@ impl Gateway {
     /// The same, in an environment of these variables.
     #[track_caller]
     pub fn start_in(environment: &[(String, String)], yaml: &str) -> Self {
+        Self::start_with(environment, &[], yaml)
+    }
+
+    /// The same, with files beside the configuration.
+    #[track_caller]
+    pub fn start_with(environment: &[(String, String)], files: &[(String, String)], yaml: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("portcullis.yaml");
-        std::fs::write(&file, yaml).unwrap();
+        lay_out(folder.path(), files, yaml);
         let mut child = portcullis()
             .args(["serve", "--config"])
             .arg(&file)

@@ -82,8 +82,12 @@ pub(super) struct PolicyFile {
     pub(super) facts: Option<BTreeMap<String, Value>>,
     /// What gates fold away in quote and source alike, where they say nothing else.
     pub(super) folds: Option<Vec<String>>,
+    /// Parts of the source, by the name that gates use.
+    pub(super) regions: Option<BTreeMap<String, RegionFile>>,
     /// Where objects that carry their own evidence keep it.
     pub(super) evidence: Option<EvidenceFile>,
+    /// What a caller gets whose answer is not accepted.
+    pub(super) respond: Option<RespondFile>,
     /// The gates, in their order.
     pub(super) gates: Option<Vec<GateFile>>,
     /// When and how the model is asked once more.
@@ -252,6 +256,85 @@ pub(super) struct DataFile {
     pub(super) key: Option<String>,
 }
 
+/// A part of the source, from one line through another.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "Region")]
+pub(super) struct RegionFile {
+    /// The first line: a regular expression that is searched in each line, or `start`.
+    #[schemars(required, length(min = 1))]
+    pub(super) from: Option<String>,
+    /// The last line: the next one after the first that matches, or `end`.
+    #[schemars(required, length(min = 1))]
+    pub(super) through: Option<String>,
+    /// Which of several first lines is meant, from 1; without it, several are a violation.
+    #[schemars(range(min = 1))]
+    pub(super) occurrence: Option<u32>,
+}
+
+/// What a caller gets whose answer is not accepted.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename = "Respond")]
+pub(super) struct RespondFile {
+    /// Where gates ask back.
+    #[schemars(extend("default" = "refusal"))]
+    pub(super) clarify: Option<ResponseFile>,
+    /// Where gates reject.
+    #[schemars(extend("default" = "error"))]
+    pub(super) reject: Option<ResponseFile>,
+}
+
+/// One way to say that an answer is not accepted.
+pub(super) enum ResponseFile {
+    /// A refusal, with the question or the reason as its words.
+    Refusal,
+    /// An error.
+    Error,
+    /// An object that satisfies the schema: JSON whose strings are templates, and whose members `{$value: EXPRESSION}` become
+    /// arrays, objects or numbers.
+    Object(Value),
+}
+
+impl<'de> Deserialize<'de> for ResponseFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(word) if word == "refusal" => Ok(Self::Refusal),
+            Value::String(word) if word == "error" => Ok(Self::Error),
+            Value::Object(mut members) => match members.shift_remove("object") {
+                Some(object) => Ok(Self::Object(object)),
+                None => Err(D::Error::custom("expected `object`")),
+            },
+            _ => Err(D::Error::custom("expected `refusal`, `error` or `object`")),
+        }
+    }
+}
+
+/// `if` and `else` rather than `anyOf`, so that what is wrong inside of it is said where it is.
+impl JsonSchema for ResponseFile {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Response".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "if": {"type": "object"},
+            "then": {
+                "type": "object",
+                "properties": {"object": {
+                    "type": "object",
+                    "description": "JSON whose strings are templates, and whose members `{$value: EXPRESSION}` become values."
+                }},
+                "required": ["object"],
+                "additionalProperties": false
+            },
+            "else": {"enum": ["refusal", "error"]}
+        })
+    }
+}
+
 /// Where objects that carry their own evidence keep value, quote and page: names of members, joined by dots.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename = "Evidence")]
@@ -325,6 +408,13 @@ pub(super) struct GateCommon {
     /// What follows from a violation.
     #[schemars(extend("default" = "reject"))]
     pub(super) on_violation: Option<Action>,
+    /// What the caller is asked, or told, of a violation: a MiniJinja template. It sees `value`, `path`, `message`, `this`,
+    /// `output`, `facts`, `data`, and what the kind adds.
+    #[schemars(length(min = 1))]
+    pub(super) say: Option<String>,
+    /// The gate runs where this CEL expression holds; an error in it is a violation.
+    #[schemars(length(min = 1))]
+    pub(super) when: Option<String>,
     /// Gates above this one that must have passed for the same node; else this one is not checked there.
     pub(super) needs: Option<Vec<String>>,
     /// The nodes that a `rule` runs on, each as `this`.
@@ -346,26 +436,18 @@ pub(in crate::config) const GATE_NAME: &str = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$
 /// The same in words.
 pub(in crate::config) const GATE_NAME_HELP: &str = "1 to 64 letters, digits, `-`, `_` or `.`, a letter or digit first";
 
-/// The members of a gate that hold settings of a kind, by their schemas.
-///
-/// A kind whose settings have a member of the kind's own name keeps them on the gate itself
-/// (`quote: PATH, token: true`); any other keeps them all in that member (`math: {sum: ..., equals: ...}`).
+/// The members of a gate that hold settings of a kind, by their schemas: see [`Kind::stands_beside`].
 fn members_of(kind: &Kind, generator: &mut SchemaGenerator) -> Map<String, Value> {
     let schema = (kind.schema)(generator).to_value();
-    let target = match schema.get("$ref").and_then(Value::as_str) {
-        Some(reference) => reference.rsplit('/').next().and_then(|name| generator.definitions().get(name)),
-        None => Some(&schema),
-    };
-    match target.and_then(|target| target.get("properties")?.as_object()) {
-        Some(properties) if properties.contains_key(kind.name) => properties.clone(),
-        _ => Map::from_iter([(kind.name.to_owned(), schema)]),
+    match schema.get("properties").and_then(Value::as_object).filter(|_| kind.stands_beside()) {
+        Some(properties) => properties.clone(),
+        None => Map::from_iter([(kind.name.to_owned(), schema)]),
     }
 }
 
-/// The names of the members that a kind of gate has, where it has them on the gate itself.
-pub(super) fn beside(kind: &Kind) -> Option<Vec<String>> {
-    let members = members_of(kind, &mut SchemaGenerator::default());
-    (members.len() > 1).then(|| members.into_iter().map(|(name, _)| name).collect())
+/// The names of the members of a gate that hold settings of a kind.
+pub(super) fn members(kind: &Kind) -> Vec<String> {
+    members_of(kind, &mut SchemaGenerator::default()).into_iter().map(|(name, _)| name).collect()
 }
 
 impl<'de> Deserialize<'de> for GateFile {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::config::policy::file::GateFile;
 use crate::config::policy::file::RetryFile;
-use crate::config::policy::file::beside;
+use crate::config::policy::file::members;
 use crate::config::resolve::Notes;
 use crate::contract::PolicyContract;
 use crate::contract::gate::Build;
@@ -15,6 +15,10 @@ use crate::contract::gate::GateEntry;
 use crate::contract::gate::KINDS;
 use crate::contract::gate::Kind;
 use crate::contract::gate::Presence;
+use crate::contract::rule::Known;
+use crate::contract::rule::Rule;
+use crate::contract::template::Names;
+use crate::contract::template::Template;
 use crate::contract::verdict::Action;
 use crate::json::query::Query;
 use crate::nearest::did_you_mean;
@@ -42,6 +46,18 @@ pub(super) fn resolve(
     gates
 }
 
+/// Asks every gate what can only be said of it beside the others.
+pub(super) fn check_beside(contract: &PolicyContract, notes: &mut Notes<'_>) {
+    for (index, entry) in contract.gates.iter().enumerate() {
+        let Err(error) = entry.gate.check_beside(contract) else { continue };
+        let index = index.to_string();
+        let own = KINDS.iter().filter(|kind| kind.name == entry.kind && !kind.stands_beside()).map(|kind| kind.name);
+        let steps = error.at.iter().map(String::as_str);
+        let path: Vec<&str> = ["gates", &index].into_iter().chain(own).chain(steps).collect();
+        notes.error(&path, format!("gate `{}`: {}", entry.name, error.message));
+    }
+}
+
 /// The gates above the one at hand.
 #[derive(Default)]
 struct Above {
@@ -62,7 +78,7 @@ fn gate(
     let action = common.on_violation.unwrap_or_default();
     let needs = needs(&at, common.needs.unwrap_or_default(), action, above, notes);
     let name = common.name.unwrap_or_default();
-    if let Some((other, _)) = above.by_name.get(&name) {
+    if let Some((other, _)) = above.by_name.get(&name).filter(|_| !name.is_empty()) {
         let other = notes.declared(&["gates", &other.to_string()]);
         let message = format!("two gates are called `{name}`; the other one is at {other}");
         notes.error(&join(&at, &["name"]), message);
@@ -72,6 +88,7 @@ fn gate(
             format!("`{name}` is the name of what is checked before any gate; choose another"),
         );
     }
+    // A name that is not there, or was reported, is nobody's.
     above.by_name.entry(name.clone()).or_insert((above.names.len(), action));
     above.names.push(name.clone());
     let (kind, settings) = kind(&at, &name, file.settings, notes)?;
@@ -93,7 +110,7 @@ fn gate(
     let gate = match built {
         Ok(gate) => gate,
         Err(errors) => {
-            let own: &[&str] = if settings_stand_beside(kind) { &[] } else { &[kind.name] };
+            let own: &[&str] = if kind.stands_beside() { &[] } else { &[kind.name] };
             for error in errors {
                 let steps: Vec<&str> = error.at.iter().map(String::as_str).collect();
                 // A kind speaks of its own member by its name, or of its settings as a whole.
@@ -114,7 +131,27 @@ fn gate(
         }
     }
     let declared = notes.declared(&at).into();
-    Some(GateEntry { name: name.into(), kind: kind.name, declared, action, when: None, say: None, needs, gate })
+    let when = common.when.as_ref().and_then(|text| {
+        let known = known(contract);
+        Rule::compile(text, &known).map_err(|error| notes.error(&join(&at, &["when"]), error.to_string())).ok()
+    });
+    let say = common.say.as_ref().and_then(|text| {
+        let names =
+            Names::new(["value", "path", "message", "this", "output"].into_iter().chain(gate.adds().iter().copied()))
+                .with_members("facts", contract.facts.iter().map(|fact| fact.name().to_string()))
+                .with_members("data", contract.data.0.keys().map(ToString::to_string));
+        Template::compile(text, &names).map_err(|error| notes.error(&join(&at, &["say"]), error.to_string())).ok()
+    });
+    if (when.is_none() && common.when.is_some()) || (say.is_none() && common.say.is_some()) {
+        return None;
+    }
+    Some(GateEntry { name: name.into(), kind: kind.name, declared, action, when, say, needs, gate })
+}
+
+/// What rules of a policy may name.
+fn known(contract: &PolicyContract) -> Known {
+    let facts = contract.facts.iter().map(|fact| fact.name().to_string());
+    Known::new(facts.collect::<Vec<_>>(), contract.data.0.keys().map(ToString::to_string).collect::<Vec<_>>())
 }
 
 /// The one kind of a gate, and its settings.
@@ -139,11 +176,11 @@ fn kind(
         notes.error_at_name(&join(at, &[other.name]), message);
         return None;
     }
-    let own = beside(kind).unwrap_or_else(|| vec![kind.name.to_owned()]);
+    let own = members(kind);
     let mut strange = false;
     for member in settings.keys().filter(|member| !own.contains(member)) {
         strange = true;
-        let of = KINDS.iter().filter(|kind| beside(kind).is_some_and(|members| members.contains(member)));
+        let of = KINDS.iter().filter(|kind| members(kind).contains(member));
         let of = of.map(|kind| format!("`{}`", kind.name)).collect::<Vec<_>>().join(" or ");
         let message = format!("`{member}` goes with the kind {of}; gate `{name}` is a `{}`", kind.name);
         notes.error_at_name(&join(at, &[member]), message);
@@ -151,13 +188,8 @@ fn kind(
     if strange {
         return None;
     }
-    let settings =
-        if settings_stand_beside(kind) { Value::Object(settings) } else { settings.shift_remove(kind.name)? };
+    let settings = if kind.stands_beside() { Value::Object(settings) } else { settings.shift_remove(kind.name)? };
     Some((kind, settings))
-}
-
-fn settings_stand_beside(kind: &Kind) -> bool {
-    beside(kind).is_some()
 }
 
 fn needs(at: &[&str; 2], written: Vec<String>, action: Action, above: &Above, notes: &mut Notes<'_>) -> Vec<usize> {
@@ -232,9 +264,10 @@ fn untied(gate: &GateEntry, gates: &[Option<GateEntry>]) -> Option<String> {
             "`retry.on` names `{name}`, whose paths are not known, so that none is tied to the source; {why}"
         ));
     }
+    // One that only monitors, or runs only at times, stops nothing when it is needed.
     let tied = |path: &Query| {
         let enforcing = gates.iter().flatten().filter(|other| other.gate.is_tied_to_source());
-        let mut enforcing = enforcing.filter(|other| other.action != Action::Monitor);
+        let mut enforcing = enforcing.filter(|other| other.action != Action::Monitor && other.when.is_none());
         enforcing.any(|other| other.gate.paths().iter().any(|own| own.covers(path)))
     };
     let loose = paths.into_iter().find(|path| !tied(path))?;

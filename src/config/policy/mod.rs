@@ -12,6 +12,8 @@ mod prove;
 mod resolve;
 mod schema;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use crate::config::policy::controls::Control;
 pub use crate::config::policy::controls::Expect;

@@ -7,14 +7,12 @@ use serde_json::json;
 
 use crate::api::backend::openai;
 use crate::api::ingress::chat::ChatRequest;
-use crate::api::reply::Reply;
+use crate::api::reply::Usage;
 use crate::config::policy::controls::Control;
 use crate::config::policy::controls::Expect;
 use crate::config::policy::controls::Given;
-use crate::contract::Contract;
-use crate::contract::Subject;
 use crate::contract::gate::GateHealth;
-use crate::contract::ground::LazyGround;
+use crate::contract::scene::Asker;
 use crate::contract::scene::Call;
 use crate::contract::schema::CompiledSchema;
 use crate::contract::verdict::Violation;
@@ -22,16 +20,12 @@ use crate::contract::verdict::Violations;
 use crate::dialect::table::BackendKind;
 use crate::dialect::table::Capabilities;
 use crate::json::fault::shown;
-use crate::policy::Asked;
 use crate::policy::Policy;
 use crate::settings::SchemaLimits;
-use crate::stage::bind::Bound;
-use crate::stage::judge;
 use crate::stage::judge::Judgement;
-use crate::stage::judge::Known;
 use crate::stage::judge::Verdict;
-use crate::stage::plan;
-use crate::stage::plan::Schemas;
+use crate::stage::recorded;
+use crate::stage::recorded::Said;
 
 /// What became of one control.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,102 +53,47 @@ pub fn run_controls(policy: &Arc<Policy>, controls: &[Control]) -> Vec<ControlOu
 /// # Errors
 /// In words, where the control's request cannot be read, or the policy refuses it.
 pub fn judged(policy: &Arc<Policy>, control: &Control) -> Result<Judgement, String> {
-    let request = request(policy, &control.given)?;
-    let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-    let schema_name = request.schema_name.as_deref();
-    let asked = Asked { model: &request.model, team: None, schema_name, tools: &tools };
-    let bound = Bound { policy: Arc::clone(policy), subject: policy.named(asked) };
-    let subject = bound.subject.clone();
-    let mut contract = plan::contract(&request, schemas(&request)?, &[bound]).map_err(|error| error.to_string())?;
-    if let Given::Source(pages) = &control.given {
-        ground_in(&mut contract, pages);
-    }
-    let reply = reply(control, &subject)?;
-    let known = Known { call: call(control, &request, &reply), ..Known::nothing() };
-    let tags = Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags;
-    Ok(judge::judge(&contract, &reply, &tags, &known))
-}
-
-/// The request of a control. Where it has none, the smallest that the policy can judge an answer to.
-fn request(policy: &Policy, given: &Given) -> Result<ChatRequest, String> {
-    let body = match given {
-        Given::Request(request) => request.clone(),
-        Given::Nothing | Given::Source(_) => {
-            let judges_content = policy.matches.is_empty() || policy.matches.iter().any(|entry| entry.tools.is_empty());
-            let tool = policy.matches.iter().find_map(|entry| entry.tools.first()).filter(|_| !judges_content);
-            match tool {
-                Some(name) => {
-                    let function = json!({"name": name});
-                    json!({"model": "control", "messages": [], "tools": [{"type": "function", "function": function}]})
-                }
-                None => json!({"model": "control", "messages": []}),
-            }
+    let (mut prompt_bytes, mut asker) = (None, Asker::default());
+    let contract = match &control.given {
+        Given::Request(request) => {
+            let request = ChatRequest::read(Bytes::from(request.to_string()))
+                .map_err(|error| format!("its request cannot be read: {error}"))?;
+            let compile = |text: Bytes| CompiledSchema::compile(text, SchemaLimits::default()).map(Arc::new);
+            let content = request.schema().map(compile).transpose();
+            let content = content.map_err(|error| format!("the schema of its request cannot be used: {error}"))?;
+            prompt_bytes = Some(request.messages.list.iter().map(|message| request.said(message).0.len()).sum());
+            asker = Asker { model: Some(request.model.clone()), user: request.user.clone(), ..Asker::default() };
+            recorded::contract(policy, recorded::Given::Request(&request, content))
         }
-    };
-    ChatRequest::read(Bytes::from(body.to_string())).map_err(|error| format!("its request cannot be read: {error}"))
-}
-
-/// The schemas that the request itself brings.
-fn schemas(request: &ChatRequest) -> Result<Schemas, String> {
-    let compile = |text: Bytes| {
-        let compiled = CompiledSchema::compile(text, SchemaLimits::default());
-        compiled.map(Arc::new).map_err(|error| format!("a schema of its request cannot be used: {error}"))
-    };
-    let content = request.schema().map(compile).transpose()?;
-    let parameters = |range: &Option<std::ops::Range<usize>>| {
-        range
-            .clone()
-            .filter(|range| range.end <= request.body.len())
-            .map(|range| compile(request.body.slice(range)))
-            .transpose()
-    };
-    let tools = request.tools.iter().map(|tool| parameters(&tool.parameters)).collect::<Result<_, _>>()?;
-    Ok(Schemas { content, tools })
-}
-
-/// Takes these pages for the source and for the messages, as they are.
-fn ground_in(contract: &mut Contract, pages: &[String]) {
-    let pages: Vec<Arc<str>> = pages.iter().map(|page| page.as_str().into()).collect();
-    for scope in &mut contract.scopes {
-        scope.ground = Arc::new(LazyGround::new(Arc::clone(&scope.contract), pages.clone(), pages.clone()));
-    }
-}
-
-/// The reply that a backend would have sent, read by the reader of such replies.
-fn reply(control: &Control, subject: &Subject) -> Result<Reply, String> {
-    let message = match subject {
-        Subject::Content => json!({"role": "assistant", "content": control.output}),
-        Subject::Tool(name) => {
-            let function = json!({"name": &**name, "arguments": control.output});
-            json!({"role": "assistant", "content": null, "tool_calls": [{"id": "call_0", "type": "function", "function": function}]})
+        Given::Source(pages) => {
+            prompt_bytes = Some(pages.iter().map(String::len).sum::<usize>());
+            let pages = pages.iter().map(|page| page.as_str().into()).collect();
+            recorded::contract(policy, recorded::Given::Source(pages))
         }
+        Given::Nothing => recorded::contract(policy, recorded::Given::Source(Vec::new())),
     };
-    let finish = control.finish_reason.as_deref().unwrap_or(match subject {
-        Subject::Content => "stop",
-        Subject::Tool(_) => "tool_calls",
-    });
-    let mut body = json!({"choices": [{"index": 0, "finish_reason": finish, "message": message}]});
-    if let (Some(usage), Some(members)) = (&control.usage, body.as_object_mut()) {
-        members.insert("usage".to_owned(), usage.clone());
-    }
-    let whole = openai::read(body.to_string().as_bytes());
-    whole.map(|whole| whole.reply).map_err(|error| format!("its answer cannot be read: {error}"))
-}
-
-fn call(control: &Control, request: &ChatRequest, reply: &Reply) -> Call {
-    let bytes = match &control.given {
-        Given::Nothing => None,
-        Given::Source(pages) => Some(pages.iter().map(String::len).sum::<usize>()),
-        Given::Request(_) => Some(request.messages.list.iter().map(|message| request.said(message).0.len()).sum()),
-    };
-    Call {
-        usage: reply.usage,
+    let contract = contract.map_err(|refused| format!("the policy refuses its request: {refused}"))?;
+    let call = Call {
+        usage: usage(control)?,
         cost_usd: control.cost_usd.clone(),
         latency: control.latency,
-        prompt_bytes: bytes.and_then(|bytes| u64::try_from(bytes).ok()),
+        prompt_bytes: prompt_bytes.and_then(|bytes| u64::try_from(bytes).ok()),
         context: None,
-        ..Call::default()
-    }
+        request: asker,
+    };
+    let finish_reason = control.finish_reason.as_deref().unwrap_or("stop");
+    let said = Said { output: &control.output, finish_reason, call };
+    let tags = Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags;
+    Ok(recorded::judge(&contract, &said, &tags))
+}
+
+/// The tokens of a control, read as they are out of a backend's reply.
+fn usage(control: &Control) -> Result<Option<Usage>, String> {
+    let Some(usage) = &control.usage else { return Ok(None) };
+    let choice = json!({"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ""}});
+    let body = json!({"choices": [choice], "usage": usage}).to_string();
+    let whole = openai::read(body.as_bytes()).map_err(|error| format!("its usage cannot be read: {error}"))?;
+    Ok(whole.reply.usage)
 }
 
 /// Why a control does not hold, in words.

@@ -1,6 +1,7 @@
 //! From a policy as written to a policy as used.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use serde_json::Number;
@@ -15,7 +16,10 @@ use crate::config::policy::file::MatchFile;
 use crate::config::policy::file::MatchesFile;
 use crate::config::policy::file::OneOrMore;
 use crate::config::policy::file::PolicyFile;
+use crate::config::policy::file::RegionFile;
 use crate::config::policy::file::RequestSourceFile;
+use crate::config::policy::file::RespondFile;
+use crate::config::policy::file::ResponseFile;
 use crate::config::policy::file::SourceFile;
 use crate::config::policy::file::UnreadableFile;
 use crate::config::policy::gates;
@@ -25,14 +29,23 @@ use crate::config::policy::tables;
 use crate::config::resolve::Notes;
 use crate::contract::PolicyContract;
 use crate::contract::assign::Assign;
+use crate::contract::fold::Folds;
+use crate::contract::gate;
 use crate::contract::scene::Evidence;
+use crate::contract::source::Region;
+use crate::contract::template::Names;
+use crate::contract::template::ResponseObject;
+use crate::contract::template::TemplateContext;
+use crate::contract::template::TemplateValue;
 use crate::digest::Digest;
 use crate::extraction;
 use crate::policy::Glob;
 use crate::policy::Limit;
 use crate::policy::Match;
 use crate::policy::Policy;
+use crate::policy::PolicySchema;
 use crate::policy::Respond;
+use crate::policy::Response;
 use crate::policy::SourceRole;
 use crate::policy::SourceSpec;
 use crate::policy::StructuredOutput;
@@ -62,6 +75,8 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
         facts: tables::facts(&file.facts.unwrap_or_default(), &data, notes),
         data,
         evidence: file.evidence.and_then(|evidence| self::evidence(evidence, notes)),
+        folds: folds(&file.folds.unwrap_or_default(), notes),
+        regions: regions(file.regions.unwrap_or_default(), notes),
         ..PolicyContract::default()
     };
     let gate_files = file.gates.unwrap_or_default();
@@ -74,6 +89,12 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
     if built.is_empty() && own_schema.is_none() && !notes.is_broken(&["gates"]) {
         notes.warn(&[], "the policy has neither gates nor a schema, so it judges by the request's own schema alone");
     }
+    let is_whole = built.iter().all(Option::is_some);
+    let contract = PolicyContract { gates: built.into_iter().flatten().collect(), ..contract };
+    if is_whole {
+        gates::check_beside(&contract, notes);
+    }
+    let respond = respond(file.respond.unwrap_or_default(), &contract, policy_schema.as_ref(), notes);
     Some(Policy {
         name: files.name().into(),
         digest: digest(files, own_schema.iter().chain(&data_files)),
@@ -92,12 +113,101 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
         source: source(file.source.unwrap_or_default(), notes),
         envelope: envelope.map(Arc::from),
         assign: (!assign.is_empty()).then(|| Arc::new(Assign { policy: files.name().into(), fields: assign })),
-        respond: Respond::default(),
+        respond,
         retry,
         limits: self::limits(file.limits.unwrap_or_default()),
         choices: file.choices.unwrap_or_default(),
-        contract: Arc::new(PolicyContract { gates: built.into_iter().flatten().collect(), ..contract }),
+        contract: Arc::new(contract),
     })
+}
+
+fn folds(names: &[String], notes: &mut Notes<'_>) -> Folds {
+    Folds::named(names.iter().map(String::as_str)).unwrap_or_else(|error| {
+        let index = names.iter().position(|name| *name == error.name).unwrap_or_default();
+        notes.error(&["folds", &index.to_string()], error.to_string());
+        Folds::NONE
+    })
+}
+
+fn regions(files: BTreeMap<String, RegionFile>, notes: &mut Notes<'_>) -> BTreeMap<Arc<str>, Region> {
+    let mut all = BTreeMap::new();
+    for (name, file) in files {
+        let occurrence = file.occurrence.and_then(|nth| NonZeroUsize::new(usize::try_from(nth).ok()?));
+        let (from, through) = (file.from.unwrap_or_default(), file.through.unwrap_or_default());
+        match Region::read(&from, &through, occurrence) {
+            Ok(region) => {
+                all.insert(name.as_str().into(), region);
+            }
+            Err(error) => notes.error(&["regions", &name], error.to_string()),
+        }
+    }
+    all
+}
+
+/// The answers in the place of one that is not accepted. An object is made of a sample here: it must satisfy the schema.
+fn respond(
+    file: RespondFile,
+    contract: &PolicyContract,
+    schema: Option<&PolicySchema>,
+    notes: &mut Notes<'_>,
+) -> Respond {
+    let mut response = |name: &str, written: Option<ResponseFile>, default: Response| match written {
+        None => default,
+        Some(ResponseFile::Refusal) => Response::Refusal,
+        Some(ResponseFile::Error) => Response::Error,
+        Some(ResponseFile::Object(value)) => {
+            let path = ["respond", name, "object"];
+            let names = Names::new(["questions", "violations", "gates", "output"])
+                .with_members("facts", contract.facts.iter().map(|fact| fact.name().to_string()))
+                .with_members("data", contract.data.0.keys().map(ToString::to_string));
+            let Some(schema) = schema else {
+                notes.error(&path, "an object needs a schema of the policy's own that it satisfies");
+                return default;
+            };
+            match ResponseObject::compile(&value, &names) {
+                Ok(object) => {
+                    if let Err(message) = tried(&object, contract, schema) {
+                        notes.error(&path, message);
+                    }
+                    Response::Object(Box::new(object))
+                }
+                Err(error) => {
+                    notes.error(&path, error.to_string());
+                    default
+                }
+            }
+        }
+    };
+    let default = Respond::default();
+    Respond {
+        clarify: response("clarify", file.clarify, default.clarify),
+        reject: response("reject", file.reject, default.reject),
+    }
+}
+
+/// Makes an object of samples: no fact, and one violation. What reads the answer itself cannot be tried here, and is tried
+/// each time.
+fn tried(object: &ResponseObject, contract: &PolicyContract, schema: &PolicySchema) -> Result<(), String> {
+    let none = contract.facts.iter().map(|fact| (fact.name().to_string(), Value::Array(Vec::new())));
+    let facts = Value::Object(none.collect());
+    let gate = contract.gates.first().map_or("gate", |entry| &entry.name);
+    let violation = serde_json::json!({
+        "gate": gate, "kind": "rule", "path": "$", "message": "a sample of a violation", "action": "reject",
+    });
+    let context = TemplateContext::new()
+        .with("questions", TemplateValue::from_json(&serde_json::json!(["A sample of a question?"])))
+        .with("violations", TemplateValue::from_json(&Value::Array(vec![violation])))
+        .with("gates", TemplateValue::from_json(&serde_json::json!([gate])))
+        .with("facts", TemplateValue::from_json(&facts))
+        .with("data", contract.data_of_templates().clone());
+    let Ok(made) = object.render(&context) else { return Ok(()) };
+    match gate::schema::check(&schema.complete, &made.to_string()) {
+        None => Ok(()),
+        Some(found) => {
+            let told = found.iter().take(3).map(|violation| format!("{}: {}", violation.path, violation.message));
+            Err(format!("the object breaks the schema of the policy: {}", told.collect::<Vec<_>>().join("; ")))
+        }
+    }
 }
 
 /// The digest of everything in the bundle that decides: the policy, its schema and its data, each with its name.

@@ -50,7 +50,7 @@ struct Settings {
     /// What the result has to be.
     equals: Option<Paths>,
     /// A path, one of `<`, `<=`, `==`, `!=`, `>=`, `>`, and a path or a number; in step where paths select many.
-    #[schemars(with = "Vec<serde_json::Value>")]
+    #[schemars(with = "Option<Vec<serde_json::Value>>")]
     compare: Option<Vec<Value>>,
     /// The values at a path lie between two numbers, both included.
     range: Option<RangeFile>,

@@ -1,9 +1,18 @@
 //! The gates, one file each. The next one is one file and one line in [`KINDS`].
 
+pub mod budget;
+pub mod context;
+pub mod fact;
 pub mod math;
+pub mod member;
 pub mod provenance;
 pub mod quote;
 pub mod schema;
+pub mod strict;
+pub mod text;
+#[cfg(test)]
+mod trial;
+pub mod unique;
 mod written;
 
 use std::fmt;
@@ -41,6 +50,11 @@ pub trait Gate: fmt::Debug + Send + Sync {
     /// The paths whose values it judges.
     fn paths(&self) -> Vec<&Query> {
         Vec::new()
+    }
+
+    /// The names that it adds to what its `say` sees.
+    fn adds(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Whether what it judges is tied to the source, so that a model cannot please it by changing the answer alone.
@@ -94,7 +108,18 @@ impl Kind {
 }
 
 /// All kinds of gates that a policy can name.
-pub const KINDS: &[Kind] = &[math::KIND, provenance::KIND, quote::KIND];
+pub const KINDS: &[Kind] = &[
+    budget::KIND,
+    context::KIND,
+    fact::KIND,
+    math::KIND,
+    member::KIND,
+    provenance::KIND,
+    quote::KIND,
+    strict::KIND,
+    text::KIND,
+    unique::KIND,
+];
 
 /// What a gate is built from besides its own settings.
 pub struct Build<'b> {
@@ -182,6 +207,8 @@ pub enum At<'a> {
 pub struct Finding<'a> {
     /// Where it is.
     pub at: At<'a>,
+    /// What kind of violation it is, where that is not the kind of the gate.
+    pub kind: Option<&'static str>,
     /// What was expected and what was found; lower case, no full stop, values quoted up to 80 characters.
     pub message: String,
     /// What the gate's `say` sees besides `value`, `path`, `this`, `output`, `facts` and `data`.
@@ -193,7 +220,7 @@ pub struct Finding<'a> {
 impl<'a> Finding<'a> {
     /// A finding with nothing more to say.
     pub fn new(at: At<'a>, message: impl Into<String>) -> Self {
-        Self { at, message: message.into(), with: Vec::new(), source_at: None }
+        Self { at, kind: None, message: message.into(), with: Vec::new(), source_at: None }
     }
 }
 
@@ -216,7 +243,7 @@ impl<'s> Findings<'s> {
         if self.violations.len() >= LISTED_MAX {
             return;
         }
-        let Finding { at, message, with, source_at } = finding(at);
+        let Finding { at, kind, message, with, source_at } = finding(at);
         let (path, range) = match at {
             At::Place(place) => (place.path(), place.range()),
             At::Below(parent, lacks) => (lacks.below(parent), parent.range()),
@@ -228,7 +255,7 @@ impl<'s> Findings<'s> {
         self.violations.push(Violation {
             policy: Some(Arc::clone(&self.scene.contract.policy)),
             gate: Arc::clone(&self.entry.name),
-            kind: self.entry.kind,
+            kind: kind.unwrap_or(self.entry.kind),
             path,
             message,
             action: self.entry.action,
@@ -365,6 +392,16 @@ pub enum GateHealth {
 #[cfg(test)]
 pub(crate) mod testing;
 
+/// Violations in the order of the document, each with its question where there are any.
+fn in_order(violations: Vec<Violation>, questions: Vec<String>) -> (Vec<Violation>, Vec<String>) {
+    let mut questions = questions.into_iter();
+    let mut all: Vec<(Violation, Option<String>)> =
+        violations.into_iter().map(|violation| (violation, questions.next())).collect();
+    all.sort_by_key(|(violation, _)| violation.at.as_ref().map_or(0, |range| range.start));
+    let (violations, questions): (Vec<Violation>, Vec<Option<String>>) = all.into_iter().unzip();
+    (violations, questions.into_iter().flatten().collect())
+}
+
 /// Whether a gate runs on this answer.
 fn runs(scene: &Scene<'_>, entry: &GateEntry) -> Result<bool, RuleFault> {
     let Some(when) = &entry.when else { return Ok(true) };
@@ -401,6 +438,7 @@ pub fn run(scene: &Scene<'_>) -> Judged {
             Err(fault) => findings.say(At::Answer, || format!("`when` cannot be told: {fault}")),
         }
         let Findings { violations, questions, total, skipped, .. } = findings;
+        let (violations, questions) = in_order(violations, questions);
         match entry.action {
             Action::Clarify => judged.questions.extend(questions),
             Action::Reject => judged.reasons.extend(questions),

@@ -31,6 +31,7 @@ use crate::contract::source::Needs;
 use crate::contract::source::Region;
 use crate::contract::source::Span;
 use crate::contract::source::Stand;
+use crate::contract::token;
 use crate::contract::verdict::SourceAt;
 use crate::json::decimal::Decimal;
 use crate::json::query::Query;
@@ -307,7 +308,7 @@ impl Provenance {
             let (stretch, text) = (folds.quote(stretch), folds.quote(text));
             let (stretch, text) = (stretch.text(), text.text());
             let mut found = stretch.match_indices(text).take(64);
-            let border = |at| crate::contract::token::is_border(stretch, at);
+            let border = |at| token::is_border(stretch, at);
             !text.is_empty() && found.any(|(at, own)| border(at) && border(at + own.len()))
         })
     }

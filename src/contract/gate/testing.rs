@@ -38,6 +38,6 @@ pub(crate) fn judged(contract: &PolicyContract, pages: &[&str], answer: &str) ->
     let source = Source::new(pages.iter().map(|page| Arc::from(*page)).collect(), &contract.needs());
     let ground = Ground { source, ..Ground::default() };
     let (answer, call) = (Answer::read(answer).unwrap(), Call::default());
-    let scene = Scene { answer: &answer, contract, ground: &ground, call: &call };
+    let scene = Scene { answer: &answer, contract, ground: &ground, call: &call, schemas: &[] };
     run(&scene).violations.iter().map(|violation| format!("{}: {}", violation.path, violation.message)).collect()
 }
