@@ -15,7 +15,8 @@ use serde_json::Value;
 use serde_json::json;
 use support::*;
 
-const COMMANDS: [&str; 8] = ["serve", "demo", "validate", "check", "certs", "schema", "health", "completions"];
+const COMMANDS: [&str; 9] =
+    ["serve", "demo", "validate", "check", "golden", "certs", "schema", "health", "completions"];
 
 /// What a command came to.
 #[derive(Debug)]
@@ -230,6 +231,231 @@ fn offline_and_online_agree() {
             }
         }
     }
+}
+
+// ------------------------------------------------------------------------------------- check and golden, by a policy
+
+const BILLS: &str = r#"version: 1
+description: Bills that are quoted from a page.
+match: by_name
+schema: bill.schema.json
+gates:
+  - {name: id-on-page, quote: "$.id", token: true}
+  - {name: words-kept, quote: "$.action", nullable: true, on_violation: clarify}
+  - {name: words-short, needs: [words-kept], quote: "$.action", nullable: true, only: "Please[^.]*[.]"}
+  - {name: note-on-page, quote: "$.note", optional: true, on_violation: monitor}
+"#;
+const BILL_SCHEMA: &str = r#"{"type":"object","properties":{"id":{"type":"string"},"action":{"type":["string","null"]},"note":{"type":"string"}},"required":["id","action"],"additionalProperties":false}"#;
+const PAGE: &str = "Bill B-17\nPlease pay by Monday.\nTotal 12.10\n";
+const BILL: &str = r#"{"id":"B-17","action":"Please pay by Monday."}"#;
+
+/// A folder with a policy, two pages and some answers.
+fn bills() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("policies/bills")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("policies/bills/policy.yaml", BILLS);
+    write("policies/bills/bill.schema.json", BILL_SCHEMA);
+    write("page1.txt", "nothing here\n");
+    write("page2.txt", PAGE);
+    let content = serde_json::to_string(PAGE).unwrap();
+    let request = format!(
+        r#"{{"model":"m","messages":[{{"role":"system","content":"B-99"}},{{"role":"user","content":{content}}}]}}"#
+    );
+    write("request.json", &request);
+    let controls = [
+        json!({"name": "good", "source": [PAGE], "output": BILL, "expect": "accepted"}),
+        json!({"name": "another id", "source": [PAGE], "output": BILL.replace("17", "18"), "expect": "rejected", "gate": "id-on-page"}),
+    ];
+    write("policies/bills/controls.jsonl", &controls.map(|control| control.to_string()).join("\n"));
+    folder
+}
+
+const BY_BILLS: [&str; 7] = ["check", "--policy", "policies/bills", "--source", "page1.txt", "--source", "page2.txt"];
+
+#[test]
+fn check_judges_by_a_policy_and_shows_answer_and_source() {
+    let bills = bills();
+    let mut all = Vec::new();
+    for (answer, code) in [
+        (BILL.to_owned(), 0),
+        (BILL.replace("B-17", "B-18"), 1),
+        (BILL.replace("B-17", "B-1"), 1),
+        (BILL.replace("Please pay", "Pay"), 1),
+        (r#"{"id":"B-17","action":"pay by Monday.","note":"x"}"#.to_owned(), 1),
+        (r#"{"id":"B-17","action":null,"note":"urgent"}"#.to_owned(), 0),
+        (r#"{"id":17,"action":null}"#.to_owned(), 1),
+    ] {
+        let ran = run_in(bills.path(), &BY_BILLS, answer.as_bytes()).expect(code);
+        all.push(format!("$ portcullis {} <<< {answer}\n{}", BY_BILLS.join(" "), ran.shown()));
+    }
+    let arguments = [&BY_BILLS[..], &["--format", "json"]].concat();
+    for answer in [BILL.replace("B-17", "B-1"), BILL.replace("Please pay", "Pay"), BILL.to_owned()] {
+        all.push(run_in(bills.path(), &arguments, answer.as_bytes()).shown());
+    }
+    insta::assert_snapshot!("check_policy", all.join("\n"));
+}
+
+/// The request's own messages are the source; what the policy does not read in them is none.
+#[test]
+fn check_finds_the_source_in_a_request() {
+    let bills = bills();
+    let arguments = ["check", "--policy", "policies/bills", "--request", "request.json"];
+    run_in(bills.path(), &arguments, BILL.as_bytes()).expect(0);
+    run_in(bills.path(), &arguments, BILL.replace("B-17", "B-99").as_bytes()).expect(1);
+    let with_pages = [&arguments[..], &["--source", "page1.txt"]].concat();
+    run_in(bills.path(), &with_pages, BILL.as_bytes()).expect(1);
+    run_in(bills.path(), &["check", "--policy", "policies/bills"], BILL.as_bytes()).expect(1);
+}
+
+#[test]
+fn a_policy_is_found_by_its_name_or_its_folder() {
+    let bills = bills();
+    let config = "version: 1\nauth: {mode: none}\nbackends: {d: {kind: demo}}\nmodels: {\"*\": {targets: [{backend: d}]}}\npolicies: policies\n";
+    std::fs::write(bills.path().join("portcullis.yaml"), config).unwrap();
+    let source = ["--source", "page2.txt"];
+    let named = ["check", "--config", "portcullis.yaml", "--policy", "bills"];
+    run_in(bills.path(), &[&named[..], &source].concat(), BILL.as_bytes()).expect(0);
+    for (policy, said) in [("bils", "did you mean `bills`?"), ("./nowhere", "nowhere"), ("policies", "policies")] {
+        let arguments = ["check", "--config", "portcullis.yaml", "--policy", policy];
+        let ran = run_in(bills.path(), &arguments, BILL.as_bytes()).expect(2);
+        assert!(ran.out.is_empty() && ran.err.contains(said), "{policy}: {ran:?}");
+    }
+    std::fs::write(bills.path().join("policies/bills/policy.yaml"), BILLS.replace("token: true", "tokens: true"))
+        .unwrap();
+    let ran = run_in(bills.path(), &BY_BILLS, BILL.as_bytes()).expect(2);
+    assert!(ran.err.contains("policies/bills/policy.yaml:6:") && ran.err.contains("tokens"), "{}", ran.err);
+}
+
+/// A set of `count` records: of twenty, one is stopped, one asked about and one is no JSON, all as they should be. The
+/// unexpected ones stand at `wrong`.
+fn golden_set(count: usize, wrong: &[usize]) -> String {
+    let record = |index: usize| {
+        let mut record = json!({"name": format!("bill {index}"), "source": ["first page", PAGE], "output": BILL});
+        let with = match index % 20 {
+            3 => {
+                json!({"output": BILL.replace("17", "18"), "expect": "rejected", "gate": "id-on-page", "cause": "model"})
+            }
+            4 => json!({"output": BILL.replace("Please", "Do"), "expect": "clarified", "cause": "document"}),
+            5 => json!({"output": "Sorry!", "expect": "rejected", "gate": "extraction", "code": "output_not_json"}),
+            6 => json!({"output": "{", "finish_reason": "length", "expect": "rejected", "code": "output_truncated"}),
+            _ if wrong.contains(&index) => {
+                json!({"output": BILL.replace("Monday", "</pre><img src=x onerror=alert(1)>")})
+            }
+            _ => json!({}),
+        };
+        record.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+        record.to_string()
+    };
+    (0..count).map(record).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn golden_tells_what_a_set_comes_to() {
+    let bills = bills();
+    let set = |name: &str, text: String| std::fs::write(bills.path().join(name), text).unwrap();
+    set("good.jsonl", golden_set(40, &[]));
+    set("bad.jsonl", golden_set(40, &[1, 22]));
+    let mut all = Vec::new();
+    for (arguments, code) in [
+        (&["good.jsonl"][..], 0),
+        (&["bad.jsonl"], 1),
+        (&["bad.jsonl", "--min-pass-rate", "0.95"], 0),
+        (&["bad.jsonl", "--min-pass-rate", "0.951", "--format", "json"], 1),
+    ] {
+        let arguments = [&["golden", "--policy", "policies/bills"], arguments].concat();
+        let ran = run_in(bills.path(), &arguments, b"").expect(code);
+        all.push(format!("$ portcullis {}\n{}", arguments.join(" "), ran.shown()));
+    }
+    insta::assert_snapshot!("golden", all.join("\n"));
+    let controls = ["golden", "--policy", "policies/bills", "policies/bills/controls.jsonl"];
+    run_in(bills.path(), &controls, b"").expect(0);
+    let standard = ["golden", "--policy", "policies/bills", "-"];
+    run_in(bills.path(), &standard, golden_set(3, &[]).as_bytes()).expect(0);
+}
+
+#[test]
+fn golden_writes_reports_that_an_answer_cannot_break() {
+    let bills = bills();
+    std::fs::write(bills.path().join("set.jsonl"), golden_set(40, &[1, 22])).unwrap();
+    let arguments = ["golden", "--policy", "policies/bills", "set.jsonl", "--report", "r.html", "--junit", "j.xml"];
+    run_in(bills.path(), &arguments, b"").expect(1);
+    let html = std::fs::read_to_string(bills.path().join("r.html")).unwrap();
+    assert!(html.contains("38 of 40") && html.contains("bill 22") && html.contains("<mark "), "{html}");
+    assert!(html.contains("&lt;img src=x onerror=alert(1)&gt;") && !html.contains("<img") && !html.contains("<script"));
+    let xml = std::fs::read_to_string(bills.path().join("j.xml")).unwrap();
+    assert_eq!((xml.matches("<testcase ").count(), xml.matches("<failure ").count()), (40, 2));
+    assert!(xml.contains("tests=\"40\" failures=\"2\"") && !xml.contains("<img"), "{xml}");
+    let nowhere = ["golden", "--policy", "policies/bills", "set.jsonl", "--report", "no/such/folder/r.html"];
+    run_in(bills.path(), &nowhere, b"").expect(3);
+}
+
+#[test]
+fn golden_is_strict_about_its_input() {
+    let bills = bills();
+    let good = r#"{"name":"n","output":"{}"}"#;
+    let mut all = Vec::new();
+    for set in [
+        "".to_owned(),
+        "\n\n".to_owned(),
+        format!("{good}\n\n{{\"name\":\"n\"}}"),
+        format!("{good}\n{good} x"),
+        format!("{good}\nnot json"),
+        r#"{"name":"n","output":"{}","expct":"rejected"}"#.to_owned(),
+        r#"{"name":"n","output":"{}","output":"{}"}"#.to_owned(),
+        r#"{"name":"n","output":"{}","gate":"id-on-pag"}"#.to_owned(),
+        r#"{"name":"n","output":"{}","expect":"fine"}"#.to_owned(),
+    ] {
+        std::fs::write(bills.path().join("set.jsonl"), &set).unwrap();
+        let ran = run_in(bills.path(), &["golden", "--policy", "policies/bills", "set.jsonl"], b"").expect(2);
+        assert_eq!(ran.out, "", "{set}");
+        all.push(format!("{set}\n{}", ran.shown()));
+    }
+    std::fs::write(bills.path().join("set.jsonl"), [good.as_bytes(), b"\n\xff\n"].concat()).unwrap();
+    all.push(run_in(bills.path(), &["golden", "--policy", "policies/bills", "set.jsonl"], b"").expect(2).shown());
+    insta::assert_snapshot!("golden_errors", all.join("\n"));
+    std::fs::write(bills.path().join("set.jsonl"), good).unwrap();
+    for arguments in [
+        &["set.jsonl"][..],
+        &["--policy", "policies/bills"],
+        &["--policy", "policies/bills", "nowhere.jsonl"],
+        &["--policy", "policies/bills", "set.jsonl", "--min-pass-rate", "1.1"],
+        &["--policy", "policies/bills", "set.jsonl", "--min-pass-rate", "NaN"],
+        &["--policy", "policies/bills", "set.jsonl", "--threads", "0"],
+    ] {
+        let ran = run_in(bills.path(), &[&["golden"], arguments].concat(), b"").expect(2);
+        assert!(!ran.err.is_empty() && ran.out.is_empty(), "{ran:?}");
+    }
+}
+
+/// The set is larger than what one thread takes at a time, and its last line does not end.
+#[test]
+fn golden_says_the_same_on_any_number_of_threads() {
+    let bills = bills();
+    let count = 12_000;
+    let set = golden_set(count, &[0, 1, 4_321, 11_999]);
+    assert!(set.len() > 1 << 20);
+    std::fs::write(bills.path().join("set.jsonl"), &set).unwrap();
+    let on = |threads: &str| {
+        let arguments = ["golden", "--policy", "policies/bills", "set.jsonl", "--format", "json", "--junit", "j.xml"];
+        let arguments = [&arguments[..], &["--report", "r.html", "--threads", threads]].concat();
+        let ran = run_in(bills.path(), &arguments, b"").expect(1);
+        let read = |name: &str| std::fs::read_to_string(bills.path().join(name)).unwrap();
+        (ran.out, read("j.xml"), read("r.html"))
+    };
+    let one = on("1");
+    let told: Value = serde_json::from_str(&one.0).unwrap();
+    assert_eq!((&told["records"], &told["as_expected"]), (&json!(count), &json!(count - 4)), "{}", one.0);
+    for threads in ["2", "3", "8"] {
+        assert!(on(threads) == one, "not the same on {threads} threads");
+    }
+    // The first error is the one that is told, however many threads find one.
+    let broken: Vec<&str> =
+        set.lines().enumerate().map(|(index, line)| if index % 5_000 == 4_999 { "{" } else { line }).collect();
+    std::fs::write(bills.path().join("set.jsonl"), broken.join("\n")).unwrap();
+    let arguments = ["golden", "--policy", "policies/bills", "set.jsonl", "--threads", "8"];
+    let ran = run_in(bills.path(), &arguments, b"").expect(2);
+    assert!(ran.err.contains("set.jsonl:5000:"), "{}", ran.err);
 }
 
 // ------------------------------------------------------------------------------------- configuration

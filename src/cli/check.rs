@@ -8,37 +8,41 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use bytes::Bytes;
 use clap::Args;
 
+use super::ConfigArgs;
 use super::Failure;
 use super::Format;
+use super::policy;
 use crate::api::ingress::chat::ChatRequest;
-use crate::api::ingress::chat::Wants;
-use crate::api::reply::Choice;
 use crate::api::reply::Finish;
-use crate::api::reply::Reply;
-use crate::contract::ContentContract;
-use crate::contract::Contract;
+use crate::contract::scene::Call;
 use crate::contract::schema::CompiledSchema;
-use crate::dialect::table::BackendKind;
-use crate::dialect::table::Capabilities;
+use crate::exchange::recorded::Judge;
+use crate::exchange::recorded::NotJudged;
+use crate::exchange::recorded::Recorded;
 use crate::report::outcome::Ended;
 use crate::report::outcome::Judged;
 use crate::report::text;
 use crate::report::text::Given;
 use crate::settings::SchemaLimits;
-use crate::stage::judge;
-use crate::stage::judge::Known;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The policy to judge by: its name, or the path of its folder
+    #[arg(long, value_name = "POLICY", conflicts_with = "schema")]
+    policy: Option<String>,
     /// The JSON Schema that the answer must satisfy
-    #[arg(long, value_name = "FILE", conflicts_with = "request", required_unless_present = "request")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["request", "source"], required_unless_present_any = ["request", "policy"])]
     schema: Option<PathBuf>,
-    /// The chat request that the answer was given to: its own response format is the contract
+    /// The chat request that the answer was given to: its own response format is the contract, or is added to the policy's
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
+    /// A page of the source that the policy ties the answer to; once for each page
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    source: Vec<PathBuf>,
     /// Why the model stopped, as the backend said
     #[arg(long, value_name = "REASON", default_value = "stop")]
     finish_reason: String,
@@ -51,53 +55,64 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let contract = contract(arguments).map_err(Failure::Input)?;
-    let text = read(&arguments.answer).map_err(Failure::Input)?;
-    let text = String::from_utf8(text).context("the answer is not UTF-8").map_err(Failure::Input)?;
-    let content = ContentContract::clone(&contract);
-    let contract = Contract { content: Some(content), ..Contract::default() };
-    let choice = Choice {
-        content: Some(text.clone()),
-        finish: Some(Finish::read(&arguments.finish_reason)),
-        ..Choice::default()
-    };
-    let reply = Reply { choices: vec![choice], ..Reply::default() };
-    let tags = Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags;
-    let judged = Judged::of(&judge::judge(&contract, &reply, &tags, &Known::nothing()), &text, None);
+    let judge = judge(arguments)?;
+    let recorded = recorded(arguments).map_err(Failure::Input)?;
+    let heard = judge.judge(recorded).map_err(|error| Failure::Input(unjudged(error, arguments)))?;
+    let judged = Judged::of(&heard, &judge);
     match arguments.format {
         Format::Json => say!("{}", serde_json::to_string_pretty(&judged).map_err(Failure::outside)?),
         Format::Text => {
             let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            let name = if arguments.answer == Path::new("-") {
-                "answer".into()
-            } else {
-                arguments.answer.display().to_string()
+            let name = match arguments.answer.to_str() {
+                Some("-") => "answer".to_owned(),
+                _ => arguments.answer.display().to_string(),
             };
-            say_on!("{}", text::verdict(&judged, Given { name: &name, text: &text, pages: &[] }, colour));
+            let given = Given { name: &name, text: heard.text(), pages: heard.pages() };
+            say_on!("{}", text::verdict(&judged, given, colour));
         }
     }
     Ok(if judged.outcome == Ended::Accepted { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn contract(arguments: &Arguments) -> anyhow::Result<ContentContract> {
-    let compile = |text: Bytes, whose: &str| {
-        let schema = CompiledSchema::compile(text, SchemaLimits::default()).map_err(anyhow::Error::from);
-        schema.map(|schema| ContentContract::schema(Arc::new(schema))).with_context(|| whose.to_owned())
-    };
-    if let Some(file) = &arguments.schema {
-        return compile(read(file)?.into(), &file.display().to_string());
+fn judge(arguments: &Arguments) -> Result<Judge, Failure> {
+    if let Some(named) = &arguments.policy {
+        return policy::judge(named, &arguments.config);
     }
-    let file = arguments.request.as_ref().context("name a schema with --schema or a request with --request")?;
-    let request = ChatRequest::read(read(file)?.into()).with_context(|| file.display().to_string())?;
-    match request.response_format.as_ref().map(|format| &format.wants) {
-        Some(Wants::JsonObject) => Ok(ContentContract::object()),
-        Some(Wants::Schema { .. }) => {
-            compile(request.schema().unwrap_or_default(), &format!("the schema in {}", file.display()))
-        }
-        Some(Wants::Anything) | None => {
-            anyhow::bail!("{}: the request has no response format that is a contract", file.display())
-        }
+    let Some(file) = &arguments.schema else { return Ok(Judge::by_request(SchemaLimits::default())) };
+    let compiled = read(file).and_then(|text| {
+        let compiled = CompiledSchema::compile(text.into(), SchemaLimits::default()).map_err(anyhow::Error::from);
+        compiled.with_context(|| file.display().to_string())
+    });
+    Ok(Judge::by_schema(Arc::new(compiled.map_err(Failure::Input)?)))
+}
+
+fn recorded(arguments: &Arguments) -> anyhow::Result<Recorded> {
+    let request = arguments.request.as_ref().map(|file| {
+        let request = ChatRequest::read(read(file)?.into());
+        request.with_context(|| file.display().to_string())
+    });
+    let page = |file: &PathBuf| read_text(file, &format!("the page {}", file.display())).map(Arc::from);
+    let pages = arguments.source.iter().map(page).collect::<anyhow::Result<Vec<Arc<str>>>>()?;
+    Ok(Recorded {
+        request: request.transpose()?,
+        source: (!pages.is_empty()).then_some(pages),
+        output: read_text(&arguments.answer, "the answer")?,
+        finish: Finish::read(&arguments.finish_reason),
+        call: Call::default(),
+    })
+}
+
+/// The error with the file whose fault it is.
+fn unjudged(error: NotJudged, arguments: &Arguments) -> anyhow::Error {
+    let error = anyhow::Error::from(error);
+    match &arguments.request {
+        Some(file) => error.context(file.display().to_string()),
+        None => error,
     }
+}
+
+fn read_text(file: &Path, what: &str) -> anyhow::Result<String> {
+    String::from_utf8(read(file)?).with_context(|| format!("{what} is not UTF-8"))
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {

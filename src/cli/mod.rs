@@ -17,7 +17,10 @@ mod certs;
 mod check;
 mod completions;
 mod demo;
+mod golden;
 mod health;
+mod policy;
+mod progress;
 mod schema;
 mod serve;
 mod validate;
@@ -63,9 +66,14 @@ enum Command {
     Validate(ConfigArgs),
     /// Judge one recorded answer
     #[command(
-        after_help = "Example:\n  echo '{\"age\": \"17\"}' | portcullis check --schema person.schema.json\n  portcullis check --request request.json --finish-reason length answer.txt"
+        after_help = "Example:\n  echo '{\"age\": \"17\"}' | portcullis check --schema person.schema.json\n  portcullis check --request request.json --finish-reason length answer.txt\n  portcullis check --policy policies/invoices --source page1.txt --source page2.txt answer.txt"
     )]
     Check(check::Arguments),
+    /// Judge a recorded set, and compare with what each record should come to
+    #[command(
+        after_help = "Example:\n  portcullis golden --policy policies/orders recorded.jsonl\n  portcullis golden --policy orders recorded.jsonl --min-pass-rate 0.99 --report report.html --junit junit.xml"
+    )]
+    Golden(golden::Arguments),
     /// Make certificates to try TLS with
     #[command(after_help = "Example:\n  portcullis certs dev certs")]
     Certs(certs::Arguments),
@@ -128,6 +136,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Golden(arguments) => golden::run(&arguments),
         Command::Certs(arguments) => certs::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
         Command::Health(arguments) => health::run(&arguments),

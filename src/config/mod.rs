@@ -35,6 +35,7 @@ pub use crate::config::problem::Excerpt;
 pub use crate::config::problem::Place;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::catalog::Catalog;
 use crate::config::policy::Control;
@@ -68,6 +69,11 @@ pub struct Proof {
     pub controls_file: String,
     /// The controls, in the order of the file.
     pub controls: Vec<Control>,
+}
+
+/// A duration as configuration, policies and recorded sets write it: `1m30s`.
+pub fn duration(text: &str) -> Option<Duration> {
+    unit::Span::parse(text).map(|unit::Span(duration)| duration)
 }
 
 /// The JSON Schema (2020-12) of the configuration file, for editors. Members that this version does not have are not in

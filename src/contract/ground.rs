@@ -66,6 +66,16 @@ impl LazyGround {
         Self { contract, pages, messages, made: OnceLock::new() }
     }
 
+    /// The pages of the source.
+    pub fn pages(&self) -> &[Arc<str>] {
+        &self.pages
+    }
+
+    /// The pages of the messages.
+    pub fn messages(&self) -> &[Arc<str>] {
+        &self.messages
+    }
+
     /// The ground. The first call takes time in proportion to the source.
     pub fn get(&self) -> &Ground {
         self.made.get_or_init(|| {

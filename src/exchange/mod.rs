@@ -5,6 +5,7 @@ pub mod attempt;
 mod collect;
 pub mod deadline;
 pub mod open;
+pub mod recorded; // the same without an exchange, for answers on file
 pub mod schemas;
 pub mod sifted;
 pub mod watch;

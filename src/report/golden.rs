@@ -10,12 +10,14 @@ use serde::Serializer;
 use serde::ser::SerializeMap as _;
 
 use crate::contract::gate::GateHealth;
+use crate::contract::gate::GateSeen;
 use crate::report::count;
 use crate::report::outcome;
 use crate::report::outcome::Ended;
 use crate::report::outcome::Judged;
 use crate::report::shown;
 use crate::report::text::Paint;
+use crate::wire::fault::Code;
 
 /// Unexpected records that the text form lists, and violations of each of them.
 const TOLD_MAX: (usize, usize) = (20, 5);
@@ -42,17 +44,22 @@ pub struct Expected {
     pub outcome: Ended,
     /// The gate that must fire.
     pub gate: Option<Arc<str>>,
+    /// The code that the caller must get.
+    pub code: Option<Code>,
 }
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { outcome: Ended::Accepted, gate: None }
+        Self { outcome: Ended::Accepted, gate: None, code: None }
     }
 }
 
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.outcome.as_str())?;
+        if let Some(code) = self.code {
+            write!(f, ": {}", code.as_str())?;
+        }
         match &self.gate {
             Some(gate) => write!(f, " by `{gate}`"),
             None => Ok(()),
@@ -173,7 +180,7 @@ pub struct Counted<'c> {
     /// Names of gates of no policy that fired; each once.
     pub own: &'c [Arc<str>],
     /// What each of the policy's gates came to; empty where they did not run.
-    pub health: &'c [GateHealth],
+    pub gates: &'c [GateSeen],
 }
 
 impl Tally {
@@ -196,8 +203,8 @@ impl Tally {
                 None => _ = self.own.insert(Arc::clone(name), 1),
             }
         }
-        for (gate, health) in self.gates.iter_mut().zip(counted.health) {
-            match health {
+        for (gate, seen) in self.gates.iter_mut().zip(counted.gates) {
+            match seen.health {
                 GateHealth::Passed => gate.ran += 1,
                 GateHealth::Fired => {
                     gate.ran += 1;
@@ -398,7 +405,7 @@ impl Golden {
         if self.unexpected.len() > records_max {
             let _ = writeln!(
                 out,
-                "  and {} more; --report writes all of them down",
+                "  and {} more; --format json lists all of them",
                 count((self.unexpected.len() - records_max) as u64)
             );
         }
@@ -419,7 +426,6 @@ pub(super) mod testing {
     use super::*;
     use crate::contract::verdict::Violation;
     use crate::json::path::Path;
-    use crate::wire::fault::Code;
 
     /// A rejection in which everything that can be set by a model or an author is `hostile`.
     pub(crate) fn rejected(hostile: &str) -> Judged {
@@ -455,34 +461,33 @@ pub(super) mod testing {
         let gates =
             vec![gate("grounded", "provenance"), gate("adds-up", "math"), gate(hostile, "rule"), gate("late", "text")];
         let mut tally = Tally { gates, ..Tally::default() };
-        use GateHealth::*;
-        let counted = |outcome: Ended, class, as_expected, health| Counted {
-            outcome,
-            class,
-            as_expected,
-            cause: None,
-            own: &[],
-            health,
+        let add = |tally: &mut Tally, outcome, class, cause: Option<Cause>, own: &[Arc<str>], health: &str| {
+            let seen = health.chars().zip(&tally.gates).map(|(c, gate)| GateSeen {
+                policy: hostile.into(),
+                gate: Arc::clone(&gate.name),
+                health: match c {
+                    'p' => GateHealth::Passed,
+                    'f' => GateHealth::Fired,
+                    'n' => GateHealth::NotChecked,
+                    _ => GateHealth::Idle,
+                },
+            });
+            let gates: Vec<GateSeen> = seen.collect();
+            tally.add(Counted { outcome, class, as_expected: cause.is_none(), cause, own, gates: &gates });
         };
         for _ in 0..30 {
-            tally.add(counted(Ended::Accepted, "accepted", true, &[Passed, Fired, Passed, Idle]));
+            add(&mut tally, Ended::Accepted, "accepted", None, &[], "pfpi");
         }
         for _ in 0..7 {
-            tally.add(counted(Ended::Rejected, "contract_rejected", true, &[Passed, Fired, NotChecked, Idle]));
+            add(&mut tally, Ended::Rejected, "contract_rejected", None, &[], "pfni");
         }
-        tally.add(Counted { own: &["schema".into()], ..counted(Ended::Rejected, "schema_violation", true, &[]) });
-        tally.add(Counted {
-            cause: Some(Cause::Document),
-            ..counted(Ended::Clarified, "clarified", false, &[Fired, Passed, Passed, Idle])
-        });
-        tally.add(Counted {
-            cause: Some(Cause::Model),
-            ..counted(Ended::Rejected, "contract_rejected", false, &[Passed, Passed, Fired, Idle])
-        });
+        add(&mut tally, Ended::Rejected, "schema_violation", None, &["schema".into()], "");
+        add(&mut tally, Ended::Clarified, "clarified", Some(Cause::Document), &[], "fppi");
+        add(&mut tally, Ended::Rejected, "contract_rejected", Some(Cause::Model), &[], "ppfi");
         let one = |line, cause| Unexpected {
             line,
             name: hostile.to_owned(),
-            expected: Expected { outcome: Ended::Accepted, gate: Some(hostile.into()) },
+            expected: Expected { outcome: Ended::Accepted, gate: Some(hostile.into()), code: None },
             cause: Some(cause),
             judged: rejected(hostile),
             shown: Some((format!("{{ {hostile} }}"), vec![hostile.into(), hostile.into()])),

@@ -9,12 +9,18 @@ use serde_json::Value;
 
 use crate::contract::verdict::Violation;
 use crate::contract::verdict::Violations;
+use crate::exchange::recorded::Heard;
+use crate::exchange::recorded::Judge;
 use crate::extraction::Extracted;
+use crate::extraction::Rung;
 use crate::json::tree;
+use crate::record::Outcome;
+use crate::stage::judge::Accepted;
 use crate::stage::judge::Failed;
 use crate::stage::judge::Judgement;
 use crate::stage::judge::Refused;
 use crate::stage::judge::Verdict;
+use crate::stage::respond::Respond;
 use crate::wire::fault::Code;
 
 /// How a judged answer ended.
@@ -36,15 +42,27 @@ impl Ended {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Accepted, Self::Clarified, Self::Rejected, Self::Refused, Self::Failed];
 
+    /// How an answer with this verdict ended.
+    pub fn of(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Accept(_) => Self::Accepted,
+            Verdict::Clarify(_) => Self::Clarified,
+            Verdict::Reject(_) => Self::Rejected,
+            Verdict::Refuse(_) => Self::Refused,
+            Verdict::Fail(_) => Self::Failed,
+        }
+    }
+
     /// The name as records and error bodies have it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Accepted => "accepted",
-            Self::Clarified => "clarified",
-            Self::Rejected => "rejected",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
+            Self::Accepted => Outcome::Accepted,
+            Self::Clarified => Outcome::Clarified,
+            Self::Rejected => Outcome::Rejected,
+            Self::Refused => Outcome::Refused,
+            Self::Failed => Outcome::Failed,
         }
+        .as_str()
     }
 
     /// The outcome of this name.
@@ -72,7 +90,7 @@ pub struct Judged {
     pub violations: Vec<Violation>,
     /// Gates that were not checked, everywhere or somewhere.
     pub not_checked: Vec<Arc<str>>,
-    /// What the caller is asked.
+    /// What the caller is asked; of a rejected answer, what the gates' own words say of it.
     pub questions: Vec<String>,
     /// The object that would be delivered.
     pub answer: Option<Value>,
@@ -83,63 +101,83 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// What this verdict on `text` says; `found` is what was cut out of it.
-    pub fn of(judgement: &Judgement, text: &str, found: Option<Extracted>) -> Self {
-        let bare = |outcome, code, stage, note| Self {
+    /// What a recorded answer came to.
+    pub fn of(heard: &Heard, judge: &Judge) -> Self {
+        let Judgement { verdict, observed, not_checked, .. } = &heard.judgement;
+        let outcome = Ended::of(verdict);
+        let mut judged = Self {
             outcome,
-            code,
-            stage,
-            policy: Vec::new(),
+            code: code(verdict),
+            stage: "judge",
+            policy: heard.policies(),
             extraction: None,
             violations_total: 0,
             violations: Vec::new(),
-            not_checked: Vec::new(),
+            not_checked: not_checked.clone(),
             questions: Vec::new(),
             answer: None,
             delivered: None,
-            note,
+            note: "",
         };
-        let not_checked = judgement.not_checked.clone();
-        match &judgement.verdict {
-            Verdict::Clarify(asked) => Self {
-                extraction: found.filter(|_| asked.rung.is_some()),
-                questions: asked.questions.clone(),
-                not_checked,
-                ..bare(Ended::Clarified, None, "judge", "").breaking(&asked.violations)
-            },
+        match verdict {
             Verdict::Accept(accepted) => {
-                let choice = accepted.choices().first();
-                let extraction = choice.and_then(|choice| {
-                    choice.slice.clone().zip(choice.rung).map(|(range, rung)| Extracted { range, rung })
-                });
-                let slice = extraction.as_ref().and_then(|found| text.get(found.range.clone()));
-                let answer = slice.and_then(|slice| tree::built(slice).ok());
-                Self { extraction, answer, ..bare(Ended::Accepted, None, "judge", "") }
+                judged.accepted(accepted, heard.text());
+                observed.iter().for_each(|violations| judged.broken_by(violations));
             }
-            Verdict::Reject(rejection) => Self {
-                extraction: found.filter(|_| rejection.rung.is_some()),
-                not_checked,
-                ..bare(Ended::Rejected, Some(rejection.code), rejection.stage, "").breaking(&rejection.violations)
-            },
-            Verdict::Refuse(Refused::Model) => bare(Ended::Refused, None, "extract", "the model refused"),
+            Verdict::Clarify(asked) => {
+                judged.questions.clone_from(&asked.questions);
+                judged.stopped(heard, judge, &asked.violations, asked.rung);
+            }
+            Verdict::Reject(rejection) => {
+                judged.stage = rejection.stage;
+                judged.questions.clone_from(&rejection.reasons);
+                judged.stopped(heard, judge, &rejection.violations, rejection.rung);
+            }
+            Verdict::Refuse(Refused::Model) => (judged.stage, judged.note) = ("extract", "the model refused"),
             Verdict::Refuse(Refused::Filter) => {
-                bare(Ended::Refused, None, "extract", "the provider's filter cut the answer")
+                (judged.stage, judged.note) = ("extract", "the provider's filter cut the answer");
             }
             Verdict::Fail(failed) => {
-                let (code, note) = match failed {
-                    Failed::Empty => (Code::OutputEmpty, "the backend returned nothing"),
-                    Failed::Reported => (Code::UpstreamError, "the finish reason reports a failure"),
-                    Failed::Unfinished => (Code::UpstreamProtocol, "the finish reason is not known"),
+                judged.stage = "extract";
+                judged.note = match failed {
+                    Failed::Empty => "the backend returned nothing",
+                    Failed::Reported => "the finish reason reports a failure",
+                    Failed::Unfinished => "the finish reason is not known",
                 };
-                bare(Ended::Failed, Some(code), "extract", note)
             }
+        }
+        judged
+    }
+
+    fn accepted(&mut self, accepted: &Accepted, text: &str) {
+        let Some(choice) = accepted.choices().first() else { return };
+        let Some((range, rung)) = choice.slice.clone().zip(choice.rung) else {
+            self.answer = tree::parse(text).ok(); // the arguments of a tool call
+            return;
+        };
+        let slice = text.get(range.clone()).unwrap_or_default();
+        self.delivered = choice.around.as_ref().map(|around| around.around(slice));
+        self.answer = tree::built(self.delivered.as_deref().unwrap_or(slice)).ok();
+        self.extraction = Some(Extracted { range, rung });
+    }
+
+    /// What the caller gets in the place of the answer counts as delivered too.
+    fn stopped(&mut self, heard: &Heard, judge: &Judge, violations: &Violations, rung: Option<Rung>) {
+        self.broken_by(violations);
+        self.extraction = rung.and_then(|_| heard.found(judge));
+        match heard.respond(judge) {
+            Some(Respond::Object(object)) => {
+                self.answer = tree::parse(&object).ok();
+                self.delivered = Some(object);
+            }
+            Some(Respond::Error) if self.outcome == Ended::Clarified => self.code = Some(Code::ClarificationRequired),
+            Some(Respond::Error | Respond::Refusal(_)) | None => {}
         }
     }
 
-    fn breaking(mut self, violations: &Violations) -> Self {
+    fn broken_by(&mut self, violations: &Violations) {
         self.violations_total = violations.total();
         self.violations = violations.iter().cloned().collect();
-        self
     }
 
     /// How it ended, with its code: `rejected: schema_violation`.
@@ -153,6 +191,28 @@ impl Judged {
     /// What it is counted under: its code, or its outcome where it has none.
     pub fn class(&self) -> &'static str {
         self.code.map_or(self.outcome.as_str(), Code::as_str)
+    }
+}
+
+/// What a verdict is counted under, without all that [`Judged`] says of it.
+pub fn class(heard: &Heard, judge: &Judge) -> &'static str {
+    let verdict = &heard.judgement.verdict;
+    match (verdict, code(verdict)) {
+        (Verdict::Clarify(_), _) if heard.respond(judge) == Some(Respond::Error) => {
+            Code::ClarificationRequired.as_str()
+        }
+        (_, Some(code)) => code.as_str(),
+        (verdict, None) => Ended::of(verdict).as_str(),
+    }
+}
+
+fn code(verdict: &Verdict) -> Option<Code> {
+    match verdict {
+        Verdict::Accept(_) | Verdict::Clarify(_) | Verdict::Refuse(_) => None,
+        Verdict::Reject(rejection) => Some(rejection.code),
+        Verdict::Fail(Failed::Empty) => Some(Code::OutputEmpty),
+        Verdict::Fail(Failed::Reported) => Some(Code::UpstreamError),
+        Verdict::Fail(Failed::Unfinished) => Some(Code::UpstreamProtocol),
     }
 }
 
@@ -249,7 +309,6 @@ mod tests {
     use super::*;
     use crate::contract::verdict::Action;
     use crate::contract::verdict::SourceAt;
-    use crate::extraction::Rung;
     use crate::json::path::Path;
 
     #[test]

@@ -49,8 +49,9 @@ pub fn verdict(judged: &Judged, given: Given<'_>, colour: bool) -> String {
     if !judged.questions.is_empty() || !judged.not_checked.is_empty() {
         out.push('\n');
     }
+    let words = if judged.outcome == Ended::Clarified { "question" } else { "says" };
     for question in &judged.questions {
-        let _ = writeln!(out, "{} question: {}", paint.dim("="), shown(question));
+        let _ = writeln!(out, "{} {words}: {}", paint.dim("="), shown(question));
     }
     if !judged.not_checked.is_empty() {
         let _ = writeln!(out, "{} not checked: {}", paint.dim("="), judged.not_checked.join(", "));
@@ -199,27 +200,22 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::reply::Choice;
     use crate::api::reply::Finish;
-    use crate::api::reply::Reply;
-    use crate::contract::ContentContract;
-    use crate::contract::Contract;
     use crate::contract::schema::CompiledSchema;
     use crate::contract::verdict::SourceAt;
+    use crate::exchange::recorded::Judge;
+    use crate::exchange::recorded::Recorded;
     use crate::extraction::Extracted;
     use crate::extraction::Rung;
     use crate::json::path::Path;
     use crate::settings::SchemaLimits;
-    use crate::stage::judge::Known;
-    use crate::stage::judge::judge;
 
     fn printed(text: &str, finish: &str) -> String {
         let schema = r#"{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"age":{"type":"integer"},"tags":{"items":{"type":"string"}}},"additionalProperties":false}"#;
         let schema = CompiledSchema::compile(schema.into(), SchemaLimits::default()).unwrap();
-        let contract = Contract { content: Some(ContentContract::schema(Arc::new(schema))), ..Contract::default() };
-        let choice = Choice { content: Some(text.into()), finish: Some(Finish::read(finish)), ..Choice::default() };
-        let found = judge(&contract, &Reply { choices: vec![choice], ..Reply::default() }, &[], &Known::nothing());
-        verdict(&Judged::of(&found, text, None), Given { name: "answer", text, pages: &[] }, false)
+        let judge = Judge::by_schema(Arc::new(schema));
+        let heard = judge.judge(Recorded { finish: Finish::read(finish), ..Recorded::text(text) }).unwrap();
+        verdict(&Judged::of(&heard, &judge), Given { name: "answer", text, pages: &[] }, false)
     }
 
     #[test]

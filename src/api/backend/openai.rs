@@ -258,7 +258,7 @@ fn tool_call(cursor: &mut Cursor<'_>) -> Result<ToolCall, JsonFault> {
 }
 
 /// Reads `usage`; returns where it stands.
-pub(super) fn usage(cursor: &mut Cursor<'_>, into: &mut Option<Usage>) -> Result<Range<usize>, JsonFault> {
+pub fn usage(cursor: &mut Cursor<'_>, into: &mut Option<Usage>) -> Result<Range<usize>, JsonFault> {
     if cursor.begins() != Begins::Object {
         return cursor.skip();
     }

@@ -392,6 +392,16 @@ pub enum GateHealth {
 #[cfg(test)]
 pub(crate) mod testing;
 
+/// Violations in the order of the document, each with its question where there are any.
+fn in_order(violations: Vec<Violation>, questions: Vec<String>) -> (Vec<Violation>, Vec<String>) {
+    let mut questions = questions.into_iter();
+    let mut all: Vec<(Violation, Option<String>)> =
+        violations.into_iter().map(|violation| (violation, questions.next())).collect();
+    all.sort_by_key(|(violation, _)| violation.at.as_ref().map_or(0, |range| range.start));
+    let (violations, questions): (Vec<Violation>, Vec<Option<String>>) = all.into_iter().unzip();
+    (violations, questions.into_iter().flatten().collect())
+}
+
 /// Whether a gate runs on this answer.
 fn runs(scene: &Scene<'_>, entry: &GateEntry) -> Result<bool, RuleFault> {
     let Some(when) = &entry.when else { return Ok(true) };
@@ -427,8 +437,8 @@ pub fn run(scene: &Scene<'_>) -> Judged {
             }
             Err(fault) => findings.say(At::Answer, || format!("`when` cannot be told: {fault}")),
         }
-        let Findings { mut violations, questions, total, skipped, .. } = findings;
-        violations.sort_by_key(|violation| violation.at.as_ref().map_or(0, |range| range.start));
+        let Findings { violations, questions, total, skipped, .. } = findings;
+        let (violations, questions) = in_order(violations, questions);
         match entry.action {
             Action::Clarify => judged.questions.extend(questions),
             Action::Reject => judged.reasons.extend(questions),

@@ -425,7 +425,7 @@ impl<'v> Indexer for Object<'v> {
     }
 }
 
-fn name_of_member<'b>(key: &'b dyn Val) -> Result<&'b str, ExecutionError> {
+fn name_of_member(key: &dyn Val) -> Result<&str, ExecutionError> {
     match key.downcast_ref::<CelString<'_>>() {
         Some(name) => Ok(name.inner()),
         None => Err(fault(format!("members are named by strings, found {}", kind(key)))),
