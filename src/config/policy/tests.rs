@@ -363,6 +363,12 @@ fn what_is_wrong_with_gates_is_said_clearly() {
             ),
         ),
         (
+            "respond 4",
+            on(
+                "schema: s.json\nrespond: {clarify: {object: {id: x, a: \"{{ output.a }}\"}}, reject: {object: {id: x, a: \"{{ output.items[7] }}\"}}}",
+            ),
+        ),
+        (
             "region patterns",
             errors(
                 "regions: {a: {from: \"(\", through: end}, b: {from: start, through: end, occurrence: 2}, c: {from: x}}",
