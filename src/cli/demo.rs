@@ -324,6 +324,7 @@ fn beside(model: &str, got: &Got, paint: &Paint) -> String {
     let verdict = match got.outcome.as_str() {
         "accepted" | "unchecked" => paint.good(&format!("{} {}", got.status, got.outcome)),
         "refused" | "clarified" => paint.warn(&format!("{} {}", got.status, got.outcome)),
+        _ if got.rung.is_empty() => paint.bad(&format!("{} {}", got.status, got.outcome)),
         _ => paint.bad(&format!("{} {}: {}", got.status, got.outcome, got.rung)),
     };
     let left = wrapped(model);
