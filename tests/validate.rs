@@ -55,7 +55,7 @@ fn a_control_that_does_not_hold_ends_with_two() {
 #[test]
 fn a_gate_without_a_control_is_a_warning_and_an_error_where_controls_are_required() {
     let desk = desk();
-    edit(desk.path(), "controls.jsonl", "\"gate\": \"affordable\"", "\"code\": \"contract_violated\"");
+    edit(desk.path(), "controls.jsonl", "\"gate\": \"affordable\"", "\"code\": \"contract_rejected\"");
     let missing = "policy `invoices` is not proved: no control must fail at gate `affordable`";
     let (code, out, err) = validate(desk.path());
     assert_eq!(code, Some(0), "{err}");
