@@ -446,6 +446,18 @@ fn the_samples_of_each_kind_are_loaded() {
 }
 
 #[test]
+fn every_policy_of_the_repository_is_loaded_and_its_controls_hold() {
+    for folder in std::fs::read_dir("policies").unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir())
+    {
+        let files = Files::folder(&folder).unwrap();
+        let loaded = load(&files, SchemaLimits::default()).unwrap_or_else(|errors| panic!("{errors}"));
+        let policy = Arc::new(loaded.policy);
+        let outcomes = run_controls(&policy, &loaded.controls);
+        assert!(outcomes.iter().all(|outcome| outcome.fault.is_none()), "{outcomes:?}");
+    }
+}
+
+#[test]
 fn the_schemas_compile_and_describe_their_samples() {
     for format in [&*load::POLICY_FORMAT, &*controls::CONTROL_FORMAT] {
         assert!(format.validator.is_some());
