@@ -55,7 +55,7 @@ fn a_control_that_does_not_hold_ends_with_two() {
 #[test]
 fn a_gate_without_a_control_is_a_warning_and_an_error_where_controls_are_required() {
     let desk = desk();
-    edit(desk.path(), "controls.jsonl", "\"gate\": \"affordable\"", "\"code\": \"contract_violated\"");
+    edit(desk.path(), "controls.jsonl", "\"gate\": \"affordable\"", "\"code\": \"contract_rejected\"");
     let missing = "policy `invoices` is not proved: no control must fail at gate `affordable`";
     let (code, out, err) = validate(desk.path());
     assert_eq!(code, Some(0), "{err}");
@@ -78,7 +78,7 @@ fn every_problem_of_every_policy_is_told_at_once() {
     let (code, _, err) = validate(desk.path());
     assert_eq!(code, Some(2));
     for told in [
-        "policies/invoices/policy.yaml:13:13: gate `grounded`: region `bil` is not declared; declared are `bill`",
+        "policies/invoices/policy.yaml:14:13: gate `grounded`: region `bil` is not declared; declared are `bill`",
         "policies/second/policy.yaml:2:8: `match` must be `by_name`",
         "policies/second/policy.yaml:3:1: the policy has no member `modus`",
         "policies/second/controls.jsonl:1:1: the control lacks the member `name`",
@@ -86,6 +86,7 @@ fn every_problem_of_every_policy_is_told_at_once() {
     ] {
         assert!(err.contains(told), "{told}\n{err}");
     }
+    assert!(!err.contains("`retry.on`"), "no error follows from another\n{err}");
 }
 
 #[test]

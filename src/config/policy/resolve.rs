@@ -140,7 +140,17 @@ fn regions(files: BTreeMap<String, RegionFile>, notes: &mut Notes<'_>) -> BTreeM
             Ok(region) => {
                 all.insert(name.as_str().into(), region);
             }
-            Err(error) => notes.error(&["regions", &name], error.to_string()),
+            Err(error) => {
+                // A regular expression's fault is told in several lines, the last of which says what it is.
+                let told = error.to_string();
+                let told = match (told.split_once("regex parse error:"), told.lines().last()) {
+                    (Some((before, _)), Some(last)) => {
+                        format!("{before}no regular expression: {}", last.trim_start_matches("error: "))
+                    }
+                    _ => told,
+                };
+                notes.error(&["regions", &name], format!("region `{name}`: {told}"));
+            }
         }
     }
     all

@@ -126,6 +126,10 @@ impl Gate for FactGate {
         }
     }
 
+    fn adds(&self) -> &'static [&'static str] {
+        &["missing", "surplus"]
+    }
+
     fn paths(&self) -> Vec<&Query> {
         vec![&self.path]
     }

@@ -82,6 +82,10 @@ impl Gate for Rule {
         scene.spent(&bindings);
     }
 
+    fn adds(&self) -> &'static [&'static str] {
+        &["rule"]
+    }
+
     /// Only a rule that looks at nothing of the answer but its nodes can be said to judge these.
     fn paths(&self) -> Vec<&Query> {
         if self.expression.reads(Variable::Output) { Vec::new() } else { self.each.iter().collect() }

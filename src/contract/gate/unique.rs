@@ -62,6 +62,10 @@ impl Gate for UniqueGate {
         }
     }
 
+    fn adds(&self) -> &'static [&'static str] {
+        &["first"]
+    }
+
     fn paths(&self) -> Vec<&Query> {
         vec![&self.path]
     }
