@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use bytes::BytesMut;
 use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
-use http::StatusCode;
 use http::header;
-use http_body_util::BodyExt as _;
 use tokio::task::JoinHandle;
 
 use crate::api::backend::openai;
@@ -20,69 +17,55 @@ use crate::api::ingress::chat_answer;
 use crate::api::ingress::chat_answer::Instead;
 use crate::api::reply::Choice;
 use crate::api::reply::Reply;
-use crate::api::reply::ReplyError;
 use crate::api::reply::Usage;
 use crate::catalog::Backend;
-use crate::catalog::Credentials;
 use crate::catalog::Target;
 use crate::contract::assign::Minter;
 use crate::contract::ground::LazyGround;
 use crate::contract::scene;
-use crate::contract::verdict::Action;
-use crate::contract::verdict::Violation;
-use crate::contract::verdict::Violations;
 use crate::exchange::Gateway;
 use crate::exchange::Incoming;
 use crate::exchange::Out;
+use crate::exchange::again;
+use crate::exchange::again::Round;
+use crate::exchange::again::Stopped;
 use crate::exchange::collect;
 use crate::exchange::collect::Hold;
 use crate::exchange::deadline::InTime;
+use crate::exchange::missed;
+use crate::exchange::missed::Missed;
+use crate::exchange::noted;
 use crate::exchange::sifted::Sifted;
 use crate::exchange::sifted::Wrong;
 use crate::exchange::watch::Watch;
-use crate::json::diff;
-use crate::json::path::Path;
-use crate::json::tree;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
 use crate::stage::answer;
 use crate::stage::answer::Came;
 use crate::stage::answer::Fault;
-use crate::stage::answer::Retry;
 use crate::stage::headers;
 use crate::stage::headers::Reading;
 use crate::stage::judge;
-use crate::stage::judge::Failed;
-use crate::stage::judge::Judgement;
 use crate::stage::judge::Known;
 use crate::stage::judge::Refused;
 use crate::stage::judge::Verdict;
-use crate::stage::plan;
 use crate::stage::plan::Delivery;
 use crate::stage::plan::Plan;
-use crate::stage::plan::RetryTerms;
 use crate::stage::plan::TargetPlan;
-use crate::stage::prompt;
 use crate::stage::respond;
 use crate::stage::respond::Decision;
 use crate::stage::respond::Respond;
 use crate::stage::send::Call;
 use crate::stage::send::CallBody;
-use crate::stage::send::UploadError;
 use crate::stage::send::Upstream;
 use crate::stage::send::UpstreamBody;
-use crate::stage::send::UpstreamError;
 use crate::stage::send::UpstreamReply;
 use crate::stage::shape;
 use crate::stage::shape::Again;
 use crate::stage::sift::Sift;
-use crate::wire::fault::Code;
-use crate::wire::fault::Reported;
 use crate::wire::sse::EventReader;
 
-/// Bytes of a backend's error body that are read.
-const ERROR_BYTES_MAX: usize = 64 << 10;
 /// Bodies above this size are read on a thread that may take its time.
 const READ_INLINE_BYTES: usize = 1 << 20;
 /// Answers above this size are judged on a thread that may take its time.
@@ -98,75 +81,12 @@ pub(super) struct Attempts<'a, U> {
     pub(super) delivery: Delivery,
 }
 
-/// Why one attempt gave no answer.
-pub(super) struct Missed {
-    pub(super) fault: Box<Fault>,
-    /// In one word, for records and metrics.
-    pub(super) reason: &'static str,
-    /// Whether the next target may be asked.
-    transient: bool,
-    /// What the log gets beyond the caller's message: the chain of causes.
-    cause: Option<String>,
-}
-
-impl Missed {
-    /// Whether the next target may be asked.
-    pub(super) fn is_transient(&self) -> bool {
-        self.transient
-    }
-
-    /// The same with no secret of the operator's in what the caller and the log get: a message may quote the backend.
-    pub(super) fn without_secrets(mut self, backend: &Backend) -> Self {
-        self.fault.message = backend.blotted(self.fault.message);
-        self.fault.code = backend.blotted(self.fault.code);
-        self.cause = self.cause.map(|cause| backend.blotted(cause));
-        self
-    }
-
-    /// Writes to the log what went wrong, under the request's id. A fault of the operator's to mend is an error.
-    pub(super) fn log(&self, record: &Record) {
-        let (request_id, backend, reason) = (&record.request_id, record.backend.as_deref(), self.reason);
-        let cause = self.cause.as_deref().unwrap_or_default();
-        match self.fault.own {
-            Code::InternalError | Code::UpstreamAuth => {
-                tracing::error!(request_id, backend, reason, cause, "{}", self.fault.message);
-            }
-            // These messages may quote the backend's own words, which no log gets.
-            Code::UpstreamError | Code::UpstreamProtocol | Code::OutputEmpty => {
-                tracing::warn!(request_id, backend, reason, cause, "an upstream call gave no answer");
-            }
-            _ => tracing::warn!(request_id, backend, reason, cause, "{}", self.fault.message),
-        }
-    }
-}
-
 /// What one attempt that had an answer came to.
 pub(super) enum Ended {
     /// It is what the caller gets.
     Out(Out),
     /// The answer is not accepted. The model may be asked once more.
     Stopped(Box<Stopped>),
-}
-
-/// An answer that is not accepted, and what the caller gets where it stays at that.
-pub(super) struct Stopped {
-    out: Out,
-    outcome: Outcome,
-    stage: &'static str,
-    reason: &'static str,
-    violations: Violations,
-    /// What the model said in the choice that decided.
-    said: String,
-    /// The answer as it was judged; empty where none was cut out.
-    answer: String,
-}
-
-/// Where, and with what words, the next round asks.
-struct Round {
-    targets: Vec<TargetPlan>,
-    again: Option<Again>,
-    /// Rounds before this one.
-    number: u32,
 }
 
 impl<U: Upstream> Attempts<'_, U> {
@@ -180,13 +100,13 @@ impl<U: Upstream> Attempts<'_, U> {
             match self.round(&round, &mut calls, record).await {
                 Ok(Ended::Out(out)) => {
                     if let Some(before) = &before {
-                        changed_paths(before, &self.delivered(record), record);
+                        again::changed_paths(before, &self.delivered(record), record);
                     }
                     return out;
                 }
                 Ok(Ended::Stopped(stopped)) => {
                     if let Some(before) = &before {
-                        changed_paths(before, &stopped.answer, record);
+                        again::changed_paths(before, &stopped.answer, record);
                     }
                     match self.once_more(&stopped, &round, calls) {
                         Some(next) => round = next,
@@ -219,40 +139,6 @@ impl<U: Upstream> Attempts<'_, U> {
         record.accepted.clone().unwrap_or_default()
     }
 
-    /// The next round, where every violation is one that a policy finds worth another attempt.
-    fn once_more(&self, stopped: &Stopped, round: &Round, calls: u32) -> Option<Round> {
-        let terms = self.plan.terms.retry.as_ref()?;
-        if round.number >= terms.attempts || calls == 0 || self.delivery != Delivery::Hold {
-            return None;
-        }
-        let is_named = |policy: Option<&str>, gate: &str| {
-            terms.on.iter().any(|(own, named)| **named == *gate && policy.is_none_or(|policy| **own == *policy))
-        };
-        let worth = |violation: &Violation| match stopped.stage {
-            "extract" => is_named(None, "extraction"),
-            _ if stopped.reason == "schema" => is_named(None, "schema"),
-            "judge" => violation.action == Action::Monitor || is_named(violation.policy.as_deref(), &violation.gate),
-            _ => false,
-        };
-        // Beyond those that are listed nobody has looked.
-        let all_listed = stopped.violations.total() == stopped.violations.iter().count();
-        if !all_listed || !stopped.violations.iter().all(worth) {
-            return None;
-        }
-        let targets = self.escalated(terms, round.number)?;
-        let told = stopped.violations.iter().map(|violation| (violation.path.to_string(), violation.message.clone()));
-        let again = Again { said: stopped.said.clone(), feedback: prompt::feedback(told) };
-        Some(Round { targets, again: Some(again), number: round.number + 1 })
-    }
-
-    /// The targets of the round after round `number`: of the alias that stands next in `escalate`, else the request's own.
-    fn escalated(&self, terms: &RetryTerms, number: u32) -> Option<Vec<TargetPlan>> {
-        let index = usize::try_from(number).unwrap_or(usize::MAX);
-        let Some(name) = terms.escalate.get(index) else { return Some(self.plan.targets.clone()) };
-        let alias = self.gateway.catalog.alias(name)?;
-        plan::targets(alias, &self.plan.contract, &self.plan.terms, self.request).ok()
-    }
-
     /// Asks target after target. Ends with the first answer, the first failure that no other target could
     /// mend, or the failure of the last one.
     async fn round(&self, round: &Round, calls: &mut u32, record: &mut Record) -> Result<Ended, Missed> {
@@ -274,7 +160,7 @@ impl<U: Upstream> Attempts<'_, U> {
                     let missed = missed.without_secrets(&target.target.backend);
                     missed.log(record);
                     record.failures.push((target.target.backend.name.clone(), missed.reason));
-                    let transient = missed.transient;
+                    let transient = missed.is_transient();
                     last = Some(missed);
                     if !transient {
                         break;
@@ -282,12 +168,12 @@ impl<U: Upstream> Attempts<'_, U> {
                 }
                 Err(_) => {
                     record.failures.push((target.target.backend.name.clone(), "deadline"));
-                    last = Some(out_of_time());
+                    last = Some(missed::out_of_time());
                     break;
                 }
             }
         }
-        Err(last.unwrap_or_else(out_of_time))
+        Err(last.unwrap_or_else(missed::out_of_time))
     }
 
     /// One attempt. The time spent upstream is entered in the record as soon as the rest is the gateway's own.
@@ -298,7 +184,8 @@ impl<U: Upstream> Attempts<'_, U> {
         let reading = if relayed { Reading::Relayed } else { Reading::Held };
         let backend = &target.target.backend;
         let Plan { contract, terms, .. } = self.plan;
-        let shaped = shape::shape(self.request, contract, terms, target, again).map_err(|error| internal(&error))?;
+        let shaped =
+            shape::shape(self.request, contract, terms, target, again).map_err(|error| missed::internal(&error))?;
         record.dropped = shaped.dropped;
         let added = shaped.body.iter().map(Bytes::len).sum::<usize>().saturating_sub(self.request.body.len());
         let grounding = self.ground();
@@ -309,11 +196,11 @@ impl<U: Upstream> Attempts<'_, U> {
             headers: headers::outbound(&self.incoming.headers, &self.incoming.caller, backend, asking),
             body: CallBody::Pieces(shaped.body),
         };
-        let reply = self.gateway.upstream.send(call).await.map_err(unsent)?;
+        let reply = self.gateway.upstream.send(call).await.map_err(missed::unsent)?;
         record.upstream_request_id =
             headers::request_id(&reply.headers).and_then(|id| id.to_str().ok()).map(str::to_owned);
         if !reply.status.is_success() {
-            return Err(reported(backend, reply).await);
+            return Err(missed::reported(backend, reply).await);
         }
         if self.delivery == Delivery::Relay {
             record.outcome = Outcome::Unchecked;
@@ -339,7 +226,7 @@ impl<U: Upstream> Attempts<'_, U> {
         let (came, share) = self.collect(backend, reply).await?;
         record.answered();
         if let Some(grounding) = grounding {
-            grounding.await.map_err(|error| internal(&error))?;
+            grounding.await.map_err(|error| missed::internal(&error))?;
         }
         let mut ended = self.judged(target, came, added, record).await?;
         let out = match &mut ended {
@@ -371,7 +258,7 @@ impl<U: Upstream> Attempts<'_, U> {
 
     /// A stream of which only the tool calls are held. No other target is asked once it has begun.
     fn sift(&self, target: &TargetPlan, body: UpstreamBody) -> Result<Box<Sifted>, Missed> {
-        let held = self.gateway.held.take(0).map_err(|_| overloaded())?;
+        let held = self.gateway.held.take(0).map_err(|_| missed::overloaded())?;
         let sift = Sift::new(self.request.include_usage);
         let backend = Arc::clone(&target.target.backend);
         let judging = (self.plan.contract.clone(), self.known(&target.target, None, 0));
@@ -383,7 +270,7 @@ impl<U: Upstream> Attempts<'_, U> {
     /// Takes the whole answer in, within the bounds for one and for all.
     async fn collect(&self, backend: &Backend, reply: UpstreamReply) -> Result<(Came, Share), Missed> {
         let max = self.gateway.settings.listen.limits.response;
-        let share = self.gateway.held.take(0).map_err(|_| overloaded())?;
+        let share = self.gateway.held.take(0).map_err(|_| missed::overloaded())?;
         let mut hold = Hold::new(share, max, backend);
         let events = headers::is_event_stream(&reply.headers);
         let mut codings = reply.headers.get_all(header::CONTENT_ENCODING).iter();
@@ -392,7 +279,7 @@ impl<U: Upstream> Attempts<'_, U> {
         let coding = if codings.next().is_some() { format!("{coding}, ...") } else { coding };
         if events && coding.eq_ignore_ascii_case("identity") {
             if !self.request.stream {
-                return Err(protocol(
+                return Err(missed::protocol(
                     "the backend streamed an answer that was asked for in one piece",
                     "unasked_stream",
                 ));
@@ -407,17 +294,17 @@ impl<U: Upstream> Attempts<'_, U> {
             let read = reader
                 .feed(&body, |data| collector.take(data))
                 .and_then(|()| reader.finish(|data| collector.take(data)));
-            let collected = read.and_then(|()| collector.finish()).map_err(|error| unread(backend, error))?;
+            let collected = read.and_then(|()| collector.finish()).map_err(|error| missed::unread(backend, error))?;
             return Ok((Came::Stream(collected), share));
         }
         let whole = if body.len() > READ_INLINE_BYTES {
             let own = body.clone();
             let reading = tokio::task::spawn_blocking(move || openai::read(&own));
-            reading.await.map_err(|error| internal(&error))?
+            reading.await.map_err(|error| missed::internal(&error))?
         } else {
             openai::read(&body)
         };
-        let whole = whole.map_err(|error| unread(backend, error))?;
+        let whole = whole.map_err(|error| missed::unread(backend, error))?;
         let came = match self.request.stream {
             true => Came::Stream(chat_answer::as_collected(&body, whole)),
             false => Came::Whole(body, whole),
@@ -489,15 +376,15 @@ impl<U: Upstream> Attempts<'_, U> {
                 let watched = watch.map(|watch| judge::judge(&watch, came.reply(), &tags, &known));
                 (judgement, watched, came)
             });
-            judging.await.map_err(|error| internal(&error))?
+            judging.await.map_err(|error| missed::internal(&error))?
         } else {
             let judgement = judge::judge(&self.plan.contract, reply, tags, &known);
             let watched = self.plan.watch.as_ref().map(|watch| judge::judge(watch, reply, tags, &known));
             (judgement, watched, came)
         };
-        seen(&judgement, record);
+        noted::seen(&judgement, record);
         if let Some(watched) = watched {
-            watching(watched, record);
+            noted::watching(watched, record);
         }
         self.answered(judgement.verdict, &came, record)
     }
@@ -514,14 +401,15 @@ impl<U: Upstream> Attempts<'_, U> {
                 if record.rounds > 1 {
                     record.accepted = first_accepted(came.reply(), &accepted);
                 }
-                let answer = answer::accepted(came, &accepted, usage, total).map_err(|error| internal(&error))?;
+                let answer =
+                    answer::accepted(came, &accepted, usage, total).map_err(|error| missed::internal(&error))?;
                 Ok(Ended::Out(Out::Held(answer)))
             }
             Verdict::Refuse(who) => {
                 record.outcome = Outcome::Refused;
                 record.reason = Some(who.as_str());
                 let filtered = who == Refused::Filter;
-                let answer = answer::refused(came, filtered, usage, total).map_err(|error| internal(&error))?;
+                let answer = answer::refused(came, filtered, usage, total).map_err(|error| missed::internal(&error))?;
                 Ok(Ended::Out(Out::Held(answer)))
             }
             Verdict::Clarify(asked) => {
@@ -544,7 +432,7 @@ impl<U: Upstream> Attempts<'_, U> {
                 let (stage, reason) = (rejection.stage, rejection.reason);
                 Ok(Ended::Stopped(Box::new(Stopped { out, outcome, stage, reason, violations, said, answer })))
             }
-            Verdict::Fail(how) => Err(failed(how, came.reply())),
+            Verdict::Fail(how) => Err(missed::failed(how, came.reply())),
         }
     }
 
@@ -557,38 +445,14 @@ impl<U: Upstream> Attempts<'_, U> {
             Respond::Refusal(words) => answer::instead(came, Instead::Asked(&words, &told), usage, total),
             Respond::Object(object) => answer::instead(came, Instead::Object(&object, &told), usage, total),
         };
-        answer.map(Out::Held).map_err(|error| internal(&error))
+        answer.map(Out::Held).map_err(|error| missed::internal(&error))
     }
 }
 
-/// Enters what was seen on the way to a verdict.
-pub(super) fn seen(judgement: &Judgement, record: &mut Record) {
-    record.gates.extend(judgement.gates.iter().cloned());
-    record.wrapped += judgement.wrapped;
-    match (&mut record.observed, &judgement.observed) {
-        (Some(all), Some(more)) => all.extend(more.clone()),
-        (None, more) => record.observed.clone_from(more),
-        (Some(_), None) => {}
-    }
-}
-
-/// Enters what policies that only watch would have made of the answer.
-pub(super) fn watching(judgement: Judgement, record: &mut Record) {
-    seen(&judgement, record);
-    let (outcome, violations) = match judgement.verdict {
-        Verdict::Accept(_) => (Outcome::Accepted, None),
-        Verdict::Clarify(asked) => (Outcome::Clarified, Some(asked.violations)),
-        Verdict::Reject(rejection) => (Outcome::Rejected, Some(rejection.violations)),
-        Verdict::Refuse(_) => (Outcome::Refused, None),
-        Verdict::Fail(_) => (Outcome::Failed, None),
-    };
-    record.watched = Some(outcome);
-    let violations = violations.map(|violations| violations.with_action(Action::Monitor));
-    match (&mut record.observed, violations) {
-        (Some(all), Some(more)) => all.extend(more),
-        (None, more) => record.observed = more,
-        (Some(_), None) => {}
-    }
+/// Whether these are the headers of an event stream that can be read as it comes.
+fn is_plain_events(headers: &HeaderMap) -> bool {
+    let coding = headers.get(header::CONTENT_ENCODING).map_or(&b"identity"[..], HeaderValue::as_bytes);
+    headers::is_event_stream(headers) && coding.eq_ignore_ascii_case(b"identity")
 }
 
 /// What the model said, as it said it: in the first choice that says something.
@@ -600,185 +464,4 @@ fn first_accepted(reply: &Reply, accepted: &judge::Accepted) -> Option<String> {
     let all = reply.choices.iter().zip(accepted.choices());
     let (choice, passed) = all.into_iter().find(|(_, passed)| !passed.dropped)?;
     Some(choice.content.as_ref()?.get(passed.slice.clone()?)?.to_owned())
-}
-
-/// Enters the paths that a further attempt changed although no violation named them.
-fn changed_paths(before: &Stopped, after: &str, record: &mut Record) {
-    let (Ok(old), Ok(new)) = (tree::parse(&before.answer), tree::parse(after)) else { return };
-    let named = |path: &Path| before.violations.iter().any(|violation| violation.path.holds(path));
-    let changed = diff::changed(&old, &new).into_iter().filter(|path| !named(path));
-    record.retry_changed_paths.extend(changed);
-    record.retry_changed_paths.truncate(100);
-}
-
-/// A status that is no success: the caller gets it in our shape, with what the backend said.
-pub(super) async fn reported(backend: &Backend, reply: UpstreamReply) -> Missed {
-    let status = reply.status;
-    let retry_after = reply.headers.get(header::RETRY_AFTER).cloned();
-    let encoded = reply.headers.contains_key(header::CONTENT_ENCODING);
-    let mut body = reply.body;
-    let mut text = BytesMut::new();
-    while let Some(Ok(frame)) = body.frame().await {
-        if let Ok(data) = frame.into_data() {
-            text.extend_from_slice(data.get(..data.len().min(ERROR_BYTES_MAX - text.len())).unwrap_or_default());
-        }
-        if text.len() >= ERROR_BYTES_MAX {
-            break;
-        }
-    }
-    if text.len() >= ERROR_BYTES_MAX {
-        // What was cut may end in a part of a secret, which nobody would find.
-        let longest = backend.secrets().map(str::len).max().unwrap_or(0);
-        text.truncate(text.len() - longest.min(text.len()));
-    }
-    let said = if encoded { Reported::default() } else { Reported::read(&text) };
-    refused_by(backend, status, said, retry_after)
-}
-
-/// Whether these are the headers of an event stream that can be read as it comes.
-fn is_plain_events(headers: &HeaderMap) -> bool {
-    let coding = headers.get(header::CONTENT_ENCODING).map_or(&b"identity"[..], HeaderValue::as_bytes);
-    headers::is_event_stream(headers) && coding.eq_ignore_ascii_case(b"identity")
-}
-
-/// What a backend failed to do, as the verdict found it.
-pub(super) fn failed(how: Failed, reply: &Reply) -> Missed {
-    match how {
-        Failed::Empty => missed(Code::OutputEmpty, "extract", "empty", true, "the backend returned nothing".to_owned()),
-        Failed::Reported => missed(
-            Code::UpstreamError,
-            "extract",
-            "finish_error",
-            true,
-            "the backend failed while it answered".to_owned(),
-        ),
-        Failed::Unfinished => {
-            let finish = reply.choices.iter().find_map(|choice| choice.finish.as_ref());
-            let message = match finish {
-                Some(word) => {
-                    format!("the backend's finish reason `{}` is not known", crate::json::fault::shown(word.as_str()))
-                }
-                None => "the backend gave no finish reason, so nothing tells that the answer is whole".to_owned(),
-            };
-            protocol(&message, "unfinished")
-        }
-    }
-}
-
-fn missed(code: Code, stage: &'static str, reason: &'static str, transient: bool, message: String) -> Missed {
-    Missed { fault: Box::new(Fault::new(code, Outcome::Failed, stage, message)), reason, transient, cause: None }
-}
-
-pub(super) fn protocol(message: &str, reason: &'static str) -> Missed {
-    missed(Code::UpstreamProtocol, "send", reason, false, message.to_owned())
-}
-
-pub(super) fn overloaded() -> Missed {
-    missed(
-        Code::Overloaded,
-        "admit",
-        "held",
-        false,
-        "the gateway holds as many bytes as it may; try again later".to_owned(),
-    )
-}
-
-pub(super) fn out_of_time() -> Missed {
-    missed(Code::UpstreamTimeout, "send", "deadline", false, "no backend answered within the deadline".to_owned())
-}
-
-pub(super) fn internal(error: &dyn std::error::Error) -> Missed {
-    let message = "the gateway failed; the request id finds it in the log".to_owned();
-    let failed = missed(Code::InternalError, "answer", "internal", false, message);
-    Missed { cause: Some(error.to_string()), ..failed }
-}
-
-pub(super) fn unsent(error: UpstreamError) -> Missed {
-    missed_by(&error)
-}
-
-/// Enters in the record that an answer broke off which had begun to go out.
-pub fn broke_off(error: &UpstreamError, record: &mut Record) {
-    ended_badly(&missed_by(error), record);
-}
-
-/// Enters in the record, and in the log, a failure that no other target can make good: bytes are out.
-pub(super) fn ended_badly(missed: &Missed, record: &mut Record) {
-    missed.log(record);
-    record.outcome = missed.fault.outcome;
-    record.reason = Some(missed.reason);
-    record.code = Some(missed.fault.own);
-    record.failures.extend(record.backend.clone().map(|backend| (backend, missed.reason)));
-}
-
-fn missed_by(error: &UpstreamError) -> Missed {
-    let code = match error {
-        UpstreamError::Connect { .. } => Code::UpstreamUnreachable,
-        UpstreamError::Stall { .. } => Code::UpstreamTimeout,
-        UpstreamError::Broken { .. } | UpstreamError::Coding { .. } => Code::UpstreamProtocol,
-        UpstreamError::TooLarge { .. } => Code::UpstreamTooLarge,
-        UpstreamError::Upload(UploadError::TooLarge(_)) => Code::BodyTooLarge,
-        UpstreamError::Upload(UploadError::TooSlow(_)) => Code::RequestTimeout,
-        UpstreamError::Upload(UploadError::Broken | UploadError::Gone) => Code::InvalidHttp,
-    };
-    let (reason, transient) = (error.reason(), error.is_transient());
-    let mut causes = Vec::new();
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        causes.push(inner.to_string());
-        source = inner.source();
-    }
-    let mut failed = missed(code, "send", reason, transient, error.to_string());
-    if let UpstreamError::Upload(upload) = error {
-        failed.fault.outcome = if *upload == UploadError::Gone { Outcome::Cancelled } else { Outcome::Denied };
-        failed.fault.stage = "listen";
-    }
-    Missed { cause: Some(causes.join(": ")), ..failed }
-}
-
-/// An answer in a 200 that cannot be read, or that carries an error.
-pub(super) fn unread(backend: &Backend, error: ReplyError) -> Missed {
-    match error {
-        ReplyError::Reported(reported) => {
-            let status = reported.status().unwrap_or(StatusCode::BAD_GATEWAY);
-            let mut missed = refused_by(backend, status, reported, None);
-            missed.transient = true;
-            missed
-        }
-        ReplyError::NoChoices => missed(Code::OutputEmpty, "extract", "no_choices", true, error.to_string()),
-        ReplyError::Json(_)
-        | ReplyError::TooMany
-        | ReplyError::TwoFinishes
-        | ReplyError::ToolIndexConflict(_)
-        | ReplyError::Unfinished => protocol(&error.to_string(), "protocol"),
-    }
-}
-
-/// An error that a backend reported under this status.
-fn refused_by(backend: &Backend, status: StatusCode, said: Reported, retry_after: Option<HeaderValue>) -> Missed {
-    let operators = !matches!(backend.credentials, Credentials::Caller);
-    let credentials = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::PAYMENT_REQUIRED | StatusCode::FORBIDDEN);
-    if operators && credentials {
-        let message =
-            format!("the backend `{}` refused the operator's credentials ({})", backend.name, status.as_u16());
-        return missed(Code::UpstreamAuth, "send", "auth", false, message);
-    }
-    let transient =
-        status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT || status.is_server_error();
-    let retry = match (status, retry_after) {
-        (StatusCode::TOO_MANY_REQUESTS, Some(wait)) => Retry::After(wait),
-        (StatusCode::TOO_MANY_REQUESTS, None) => Retry::ByStatus,
-        _ if transient => Retry::Never,
-        _ => Retry::ByStatus,
-    };
-    let said = said.passed_on(|text| backend.blotted(text));
-    let reason = match status.as_u16() {
-        429 => "rate_limited",
-        408 => "request_timeout",
-        500.. => "server_error",
-        _ => "client_error",
-    };
-    // A redirect or an informational status is no answer that a caller could use.
-    let status = if status.is_client_error() || status.is_server_error() { status } else { StatusCode::BAD_GATEWAY };
-    Missed { fault: Box::new(Fault::reported(status, said, retry)), reason, transient, cause: None }
 }

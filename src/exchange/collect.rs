@@ -10,8 +10,8 @@ use http_body_util::BodyExt as _;
 use crate::api::backend::openai_stream::Collected;
 use crate::api::backend::openai_stream::Collector;
 use crate::catalog::Backend;
-use crate::exchange::attempt;
-use crate::exchange::attempt::Missed;
+use crate::exchange::missed;
+use crate::exchange::missed::Missed;
 use crate::stage::admit::Share;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
@@ -34,9 +34,9 @@ impl<'a> Hold<'a> {
     fn take(&mut self, bytes: usize) -> Result<(), Missed> {
         self.taken += bytes;
         if self.taken > self.max {
-            return Err(attempt::unsent(UpstreamError::TooLarge { backend: self.backend.name.clone(), max: self.max }));
+            return Err(missed::unsent(UpstreamError::TooLarge { backend: self.backend.name.clone(), max: self.max }));
         }
-        self.share.grow(bytes).map_err(|_| attempt::overloaded())
+        self.share.grow(bytes).map_err(|_| missed::overloaded())
     }
 }
 
@@ -63,15 +63,15 @@ pub(super) async fn collect_events(mut body: UpstreamBody, hold: &mut Hold<'_>) 
     let backend = hold.backend;
     while let Some(data) = next(&mut body).await? {
         hold.take(data.len())?;
-        reader.feed(&data, |event| collector.take(event)).map_err(|error| attempt::unread(backend, error))?;
+        reader.feed(&data, |event| collector.take(event)).map_err(|error| missed::unread(backend, error))?;
         if collector.is_done() {
             // What follows `[DONE]` is not waited for; but a body that has ended gives its connection back.
             let _ = std::future::poll_fn(|context| Poll::Ready(body.as_mut().poll_frame(context))).await;
             break;
         }
     }
-    reader.finish(|event| collector.take(event)).map_err(|error| attempt::unread(backend, error))?;
-    collector.finish().map_err(|error| attempt::unread(backend, error))
+    reader.finish(|event| collector.take(event)).map_err(|error| missed::unread(backend, error))?;
+    collector.finish().map_err(|error| missed::unread(backend, error))
 }
 
 /// The next piece of data; trailers are passed over.
@@ -79,7 +79,7 @@ async fn next(body: &mut UpstreamBody) -> Result<Option<Bytes>, Missed> {
     loop {
         match body.frame().await {
             None => return Ok(None),
-            Some(Err(error)) => return Err(attempt::unsent(error)),
+            Some(Err(error)) => return Err(missed::unsent(error)),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
@@ -103,18 +103,18 @@ pub(super) async fn decoded(
         "gzip" | "x-gzip" => {
             // Minutes of work can hide in a few kilobytes, so it is not done on a thread that serves others.
             let unpacking = tokio::task::spawn_blocking(move || unpacked(&body, share, max)).await;
-            match unpacking.map_err(|error| attempt::internal(&error))? {
+            match unpacking.map_err(|error| missed::internal(&error))? {
                 Ok(unpacked) => Ok(unpacked),
                 Err(Packed::TooLarge) => {
-                    Err(attempt::unsent(UpstreamError::TooLarge { backend: backend.name.clone(), max }))
+                    Err(missed::unsent(UpstreamError::TooLarge { backend: backend.name.clone(), max }))
                 }
-                Err(Packed::Full) => Err(attempt::overloaded()),
-                Err(Packed::Broken) => Err(attempt::protocol("the backend's gzip cannot be read", "gzip")),
+                Err(Packed::Full) => Err(missed::overloaded()),
+                Err(Packed::Broken) => Err(missed::protocol("the backend's gzip cannot be read", "gzip")),
             }
         }
         other => {
             let coding = crate::json::fault::shown(other);
-            Err(attempt::unsent(UpstreamError::Coding { backend: backend.name.clone(), coding }))
+            Err(missed::unsent(UpstreamError::Coding { backend: backend.name.clone(), coding }))
         }
     }
 }

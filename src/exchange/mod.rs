@@ -1,9 +1,12 @@
 //! One request on its way to its answer. This is the front page: everything that happens to a request
 //! happens here, in this order.
 
+mod again;
 pub mod attempt;
 mod collect;
 pub mod deadline;
+pub mod missed;
+mod noted;
 pub mod open;
 pub mod recorded; // the same without an exchange, for answers on file
 pub mod schemas;

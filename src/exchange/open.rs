@@ -18,9 +18,9 @@ use crate::dialect::table::BackendKind;
 use crate::exchange;
 use crate::exchange::Gateway;
 use crate::exchange::Out;
-use crate::exchange::attempt;
-use crate::exchange::attempt::Missed;
 use crate::exchange::deadline::InTime;
+use crate::exchange::missed;
+use crate::exchange::missed::Missed;
 use crate::json::fault::shown;
 use crate::record::Outcome;
 use crate::record::Record;
@@ -172,7 +172,7 @@ impl Passing {
             let missed = match tried {
                 Ok(Ok(out)) => return out,
                 Ok(Err(missed)) => missed.without_secrets(&target.backend),
-                Err(_) => attempt::out_of_time(),
+                Err(_) => missed::out_of_time(),
             };
             missed.log(record);
             record.failures.push((target.backend.name.clone(), missed.reason));
@@ -182,7 +182,7 @@ impl Passing {
                 break;
             }
         }
-        let missed = last.unwrap_or_else(attempt::out_of_time);
+        let missed = last.unwrap_or_else(missed::out_of_time);
         record.reason = Some(missed.reason);
         Out::Fault(missed.fault)
     }
@@ -196,10 +196,10 @@ impl Passing {
         let backend = &target.backend;
         let body = match &mut self.body {
             Shaped::Json(request) => {
-                let pieces = request.shaped(target.model.as_deref()).map_err(|error| attempt::internal(&error))?;
+                let pieces = request.shaped(target.model.as_deref()).map_err(|error| missed::internal(&error))?;
                 CallBody::Pieces(pieces)
             }
-            Shaped::Upload(upload) => CallBody::Upload(upload.take().ok_or_else(|| attempt::internal(&Gone))?),
+            Shaped::Upload(upload) => CallBody::Upload(upload.take().ok_or_else(|| missed::internal(&Gone))?),
         };
         let call = Call {
             target: target.clone(),
@@ -208,11 +208,11 @@ impl Passing {
             headers: headers::outbound(&self.headers, &self.caller, backend, Reading::Relayed),
             body,
         };
-        let reply = gateway.upstream.send(call).await.map_err(attempt::unsent)?;
+        let reply = gateway.upstream.send(call).await.map_err(missed::unsent)?;
         record.upstream_request_id =
             headers::request_id(&reply.headers).and_then(|id| id.to_str().ok()).map(str::to_owned);
         if reply.status.is_client_error() || reply.status.is_server_error() {
-            return Err(attempt::reported(backend, reply).await);
+            return Err(missed::reported(backend, reply).await);
         }
         record.outcome = Outcome::Unchecked;
         let mut headers = headers::inbound(&reply.headers, backend, Reading::Relayed);

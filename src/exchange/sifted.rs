@@ -15,7 +15,9 @@ use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
 use crate::contract::Contract;
 use crate::exchange::attempt;
-use crate::exchange::attempt::Missed;
+use crate::exchange::missed;
+use crate::exchange::missed::Missed;
+use crate::exchange::noted;
 use crate::record::Outcome;
 use crate::record::Record;
 use crate::stage::admit::Share;
@@ -148,7 +150,7 @@ impl Sifted {
                         out = text;
                         self.finished(ended, &mut out, record)
                     }
-                    Err(error) => Some(Wrong::Missed(attempt::internal(&error))),
+                    Err(error) => Some(Wrong::Missed(missed::internal(&error))),
                 }
             } else {
                 let Some(sift) = &mut self.sift else { return Poll::Ready(None) };
@@ -159,7 +161,7 @@ impl Sifted {
                         Some(wrong) => wrong,
                         None => continue, // it is judged elsewhere
                     },
-                    Some(Err(error)) => Some(Wrong::Missed(attempt::unsent(error))),
+                    Some(Err(error)) => Some(Wrong::Missed(missed::unsent(error))),
                     Some(Ok(frame)) => match frame.into_data() {
                         Ok(data) => self.fed(&data, &mut out).map(Wrong::Missed),
                         Err(_) => continue, // trailers
@@ -197,13 +199,13 @@ impl Sifted {
             return Some(missed);
         }
         let sift = self.sift.as_mut()?;
-        sift.feed(data, out).err().map(|error| attempt::unread(&self.backend, error))
+        sift.feed(data, out).err().map(|error| missed::unread(&self.backend, error))
     }
 
     fn finished(&self, ended: Result<Ended, ReplyError>, out: &mut Vec<u8>, record: &mut Record) -> Option<Wrong> {
         match ended {
             Ok(ended) => self.ended(ended, out, record),
-            Err(error) => Some(Wrong::Missed(attempt::unread(&self.backend, error))),
+            Err(error) => Some(Wrong::Missed(missed::unread(&self.backend, error))),
         }
     }
 
@@ -211,15 +213,15 @@ impl Sifted {
         self.taken += data.len();
         if self.taken > self.response_max {
             let backend = self.backend.name.clone();
-            return Err(attempt::unsent(UpstreamError::TooLarge { backend, max: self.response_max }));
+            return Err(missed::unsent(UpstreamError::TooLarge { backend, max: self.response_max }));
         }
-        self.held.grow(data.len()).map_err(|_| attempt::overloaded())
+        self.held.grow(data.len()).map_err(|_| missed::overloaded())
     }
 
     /// The stream ended well: its calls go out, or the error that says why not.
     fn ended(&self, ended: Ended, out: &mut Vec<u8>, record: &mut Record) -> Option<Wrong> {
         record.usage = ended.collected.reply().usage;
-        attempt::seen(&ended.judgement, record);
+        noted::seen(&ended.judgement, record);
         match ended.judgement.verdict {
             Verdict::Accept(accepted) => {
                 record.outcome = Outcome::Accepted;
@@ -248,7 +250,7 @@ impl Sifted {
                 record.violations = Some(rejection.violations);
                 return Some(Wrong::Verdict(Box::new(fault)));
             }
-            Verdict::Fail(how) => return Some(Wrong::Missed(attempt::failed(how, ended.collected.reply()))),
+            Verdict::Fail(how) => return Some(Wrong::Missed(missed::failed(how, ended.collected.reply()))),
         }
         None
     }
@@ -261,7 +263,7 @@ fn last(mut before: Vec<u8>, wrong: Wrong, backend: &Backend, record: &mut Recor
         Wrong::Verdict(fault) => fault,
         Wrong::Missed(missed) => {
             let missed = missed.without_secrets(backend);
-            attempt::ended_badly(&missed, record);
+            missed::ended_badly(&missed, record);
             missed.fault
         }
     };

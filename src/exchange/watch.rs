@@ -8,7 +8,7 @@ use crate::api::backend::openai_stream::Collector;
 use crate::api::reply::Reply;
 use crate::contract::Contract;
 use crate::dialect::table::ReasoningTag;
-use crate::exchange::attempt;
+use crate::exchange::noted;
 use crate::record::Record;
 use crate::stage::admit::Share;
 use crate::stage::judge;
@@ -52,7 +52,7 @@ impl Watch {
             Some(reply) => {
                 record.usage = reply.usage;
                 self.known.call.usage = reply.usage;
-                attempt::watching(judge::judge(&self.contract, &reply, &self.tags, &self.known), record);
+                noted::watching(judge::judge(&self.contract, &reply, &self.tags, &self.known), record);
             }
             None => record.unwatched = true,
         }

@@ -15,7 +15,7 @@ use http_body::SizeHint;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
-use crate::exchange::attempt;
+use crate::exchange::missed;
 use crate::exchange::sifted::Sifted;
 use crate::record::Outcome;
 use crate::server::entry::Entry;
@@ -166,7 +166,7 @@ impl<U> OutBody<U> {
                     Poll::Ready(None)
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    attempt::broke_off(&error, &mut entry.record);
+                    missed::broke_off(&error, &mut entry.record);
                     entry.close_now();
                     Poll::Ready(Some(Err(error.into())))
                 }
