@@ -684,7 +684,7 @@ fn health_tells_by_its_exit_code() {
 fn demo_shows_every_behaviour_and_ends_by_itself() {
     let asked = Instant::now();
     let shown = run(&["demo"]).expect(0);
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
     assert!(!shown.out.contains('\u{1b}'), "colour without a terminal");
     for word in ["accepted", "rejected", "refused", "failed", "unchecked", "schema_violation", "output_not_json"] {
         assert!(shown.out.contains(word), "{word}\n{}", shown.out);
