@@ -50,7 +50,8 @@ impl Scope {
         let mut start = 0;
         let mut at = 0;
         if self == Self::Page {
-            return vec![0..text.len()];
+            all.push(0..text.len());
+            return all;
         }
         while at < text.len() {
             match self.border(text, at) {
