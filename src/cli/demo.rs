@@ -58,6 +58,10 @@ struct Scene {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
+    /// A guest says this, and the policy `orders` judges the order.
+    Order(&'static str),
+    /// The same, streamed.
+    OrderStream(&'static str),
     Plain,
     Whole,
     Stream,
@@ -65,6 +69,26 @@ enum How {
 }
 
 const SCENES: &[Scene] = &[
+    Scene {
+        behaviour: "order_right",
+        how: How::Order("A large iced latte with vanilla, please."),
+        point: "what was asked for, and on the menu",
+    },
+    Scene {
+        behaviour: "order_allergen",
+        how: How::Order("I'm allergic to peanuts. Prawn noodles, please."),
+        point: "valid JSON that the kitchen must not cook",
+    },
+    Scene {
+        behaviour: "order_invented",
+        how: How::Order("A margherita with pineapple, please."),
+        point: "a topping that no menu has",
+    },
+    Scene {
+        behaviour: "order_forgotten",
+        how: How::OrderStream("I'm not allergic to eggs, but to sesame. A tomato soup, please."),
+        point: "an allergy that the model forgot, streamed",
+    },
     Scene { behaviour: "clean", how: How::Whole, point: "bare JSON goes through, byte for byte" },
     Scene { behaviour: "fenced", how: How::Whole, point: "a fence is taken off, nothing inside is touched" },
     Scene { behaviour: "preamble", how: How::Whole, point: "prose around the JSON is left behind" },
@@ -85,6 +109,12 @@ const SCENES: &[Scene] = &[
     Scene { behaviour: "wrong_type", how: How::Tool, point: "a forced tool call is judged like any answer" },
     Scene { behaviour: "clean", how: How::Plain, point: "no contract asked for: relayed as it comes" },
 ];
+
+impl How {
+    fn streams(self) -> bool {
+        matches!(self, Self::Stream | Self::OrderStream(_))
+    }
+}
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.list {
@@ -152,14 +182,20 @@ async fn scenes(address: &str, said: &Mutex<Bytes>, paint: &Paint) -> anyhow::Re
     let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     say!("{}", paint.bold("Portcullis: what the model said, and what the caller got"));
     say!("A gateway on http://{address}, a scripted model behind it, real sockets in between.");
-    say!("Every request below asks for this schema, unless it says otherwise:\n");
-    say!("  {}\n", paint.dim(&schema().to_string()));
+    say!(
+        "The first of them are orders in a restaurant, judged by the policy `orders`: schema, menu, and what guests say.\n"
+    );
     let mut counts: Vec<(String, usize)> = Vec::new();
     for (index, scene) in SCENES.iter().enumerate() {
+        if scene.behaviour == "clean" && scene.how == How::Whole {
+            say!("The rest asks for this schema, unless it says otherwise:\n");
+            say!("  {}\n", paint.dim(&schema().to_string()));
+        }
         let got =
             ask(&client, address, scene).await.with_context(|| format!("the request to demo/{}", scene.behaviour))?;
         let model = said.lock().map(|said| said.clone()).unwrap_or_default();
         let how = match scene.how {
+            How::Order(said) | How::OrderStream(said) => said,
             How::Plain => "no response format",
             How::Whole => "response_format: json_schema",
             How::Stream => "response_format: json_schema, stream: true",
@@ -168,7 +204,7 @@ async fn scenes(address: &str, said: &Mutex<Bytes>, paint: &Paint) -> anyhow::Re
         let title = format!("{:>2}  demo/{}", index + 1, scene.behaviour);
         say!("{}  {}", paint.bold(&title), paint.dim(&format!("{how} · {}", scene.point)));
         let outcome = got.outcome.clone();
-        say_on!("{}", beside(&model_text(&model, scene.how == How::Stream), &got, paint));
+        say_on!("{}", beside(&model_text(&model, scene.how.streams()), &got, paint));
         say!();
         match counts.iter_mut().find(|(name, _)| *name == outcome) {
             Some((_, count)) => *count += 1,
@@ -176,7 +212,11 @@ async fn scenes(address: &str, said: &Mutex<Bytes>, paint: &Paint) -> anyhow::Re
         }
     }
     let counts: Vec<String> = counts.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
-    say!("{} requests: {}. No answer that breaks its schema reached the caller.\n", SCENES.len(), counts.join(", "));
+    say!(
+        "{} requests: {}. No answer that breaks its schema or its policy reached the caller.\n",
+        SCENES.len(),
+        counts.join(", ")
+    );
     say!("{}", paint.bold("Now with your own client:"));
     say!("  portcullis serve                                     # the same scripted model, on http://127.0.0.1:8787");
     say!("  OPENAI_API_KEY=... portcullis serve                  # and OpenAI behind it");
@@ -202,21 +242,28 @@ struct Got {
 async fn ask(client: &Client<HttpConnector, Full<Bytes>>, address: &str, scene: &Scene) -> anyhow::Result<Got> {
     let mut body = json!({
         "model": format!("demo/{}", scene.behaviour),
-        "messages": [{"role": "user", "content": "Ada Lovelace would like two large coffees."}],
+        "messages": [{"role": "user", "content": match scene.how {
+            How::Order(said) | How::OrderStream(said) => said,
+            _ => "Ada Lovelace would like two large coffees.",
+        }}],
     });
     let members = body.as_object_mut().context("the request is no object")?;
     match scene.how {
         How::Plain => {}
+        How::Order(_) | How::OrderStream(_) => {
+            members.insert("stream".to_owned(), json!(scene.how.streams()));
+            members.insert("portcullis".to_owned(), json!({"policy": ["orders"]}));
+        }
         How::Whole | How::Stream => {
             let format =
-                json!({"type": "json_schema", "json_schema": {"name": "order", "strict": true, "schema": schema()}});
+                json!({"type": "json_schema", "json_schema": {"name": "coffee", "strict": true, "schema": schema()}});
             members.insert("response_format".to_owned(), format);
             members.insert("stream".to_owned(), json!(scene.how == How::Stream));
         }
         How::Tool => {
-            let tool = json!({"type": "function", "function": {"name": "place_order", "parameters": schema()}});
+            let tool = json!({"type": "function", "function": {"name": "take_coffee", "parameters": schema()}});
             members.insert("tools".to_owned(), json!([tool]));
-            members.insert("tool_choice".to_owned(), json!({"type": "function", "function": {"name": "place_order"}}));
+            members.insert("tool_choice".to_owned(), json!({"type": "function", "function": {"name": "take_coffee"}}));
         }
     }
     let request = Request::post(format!("http://{address}/v1/chat/completions"))
@@ -276,7 +323,8 @@ fn of_choice(choices: &[crate::api::reply::Choice]) -> String {
 fn beside(model: &str, got: &Got, paint: &Paint) -> String {
     let verdict = match got.outcome.as_str() {
         "accepted" | "unchecked" => paint.good(&format!("{} {}", got.status, got.outcome)),
-        "refused" => paint.warn(&format!("{} {}", got.status, got.outcome)),
+        "refused" | "clarified" => paint.warn(&format!("{} {}", got.status, got.outcome)),
+        _ if got.rung.is_empty() => paint.bad(&format!("{} {}", got.status, got.outcome)),
         _ => paint.bad(&format!("{} {}: {}", got.status, got.outcome, got.rung)),
     };
     let left = wrapped(model);

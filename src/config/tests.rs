@@ -50,6 +50,7 @@ fn with_certificates() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let certs = folder.path().join("certs");
     std::fs::create_dir_all(folder.path().join("config")).unwrap();
+    std::fs::create_dir_all(folder.path().join("policies")).unwrap();
     std::fs::create_dir_all(&certs).unwrap();
     let write = |name: &str, text: &str| std::fs::write(certs.join(name), text).unwrap();
     let mut authority = rcgen::CertificateParams::new([]).unwrap();

@@ -254,6 +254,11 @@ impl Rule {
         &self.source
     }
 
+    /// Whether the rule names a variable.
+    pub fn reads(&self, variable: Variable) -> bool {
+        self.compiled.expression.references().has_variable(variable.name())
+    }
+
     /// What the rule comes to, as JSON; numbers exact.
     ///
     /// # Errors

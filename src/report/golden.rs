@@ -256,7 +256,7 @@ pub struct Golden {
     pub policy: String,
     /// The figures.
     pub tally: Tally,
-    /// The records that did not come to what they should, in the order of the file.
+    /// The records that did not come to what they should, in the order of the file: all of them, or the first.
     pub unexpected: Vec<Unexpected>,
 }
 
@@ -402,12 +402,10 @@ impl Golden {
                 let _ = writeln!(out, "    and {unlisted} more");
             }
         }
-        if self.unexpected.len() > records_max {
-            let _ = writeln!(
-                out,
-                "  and {} more; --format json lists all of them",
-                count((self.unexpected.len() - records_max) as u64)
-            );
+        let listed = self.unexpected.len().min(records_max) as u64;
+        let more = (self.tally.records - self.tally.as_expected).saturating_sub(listed);
+        if more > 0 {
+            let _ = writeln!(out, "  and {} more; --format json lists all of them", count(more));
         }
     }
 }

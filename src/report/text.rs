@@ -46,7 +46,8 @@ pub fn verdict(judged: &Judged, given: Given<'_>, colour: bool) -> String {
     if unlisted > 0 {
         let _ = writeln!(out, "\nand {unlisted} more");
     }
-    if !judged.questions.is_empty() || !judged.not_checked.is_empty() {
+    let instead = judged.delivered.as_ref().filter(|_| judged.outcome != Ended::Accepted);
+    if !judged.questions.is_empty() || !judged.not_checked.is_empty() || instead.is_some() {
         out.push('\n');
     }
     let words = if judged.outcome == Ended::Clarified { "question" } else { "says" };
@@ -55,6 +56,9 @@ pub fn verdict(judged: &Judged, given: Given<'_>, colour: bool) -> String {
     }
     if !judged.not_checked.is_empty() {
         let _ = writeln!(out, "{} not checked: {}", paint.dim("="), judged.not_checked.join(", "));
+    }
+    if let Some(object) = instead {
+        let _ = writeln!(out, "{} the caller gets: {}", paint.dim("="), shown(object));
     }
     out
 }
@@ -284,7 +288,11 @@ mod tests {
         both.violations_total = 120;
         both.questions = vec!["When is it due?".to_owned(), "What is the total?".to_owned()];
         both.not_checked = vec!["total-adds-up".into(), "affordable".into()];
-        let asked = Judged { questions: both.questions.clone(), ..contract(Ended::Clarified, vec![due]) };
+        let asked = Judged {
+            questions: both.questions.clone(),
+            delivered: Some("{\"due\":null}".to_owned()),
+            ..contract(Ended::Clarified, vec![due])
+        };
         let accepted = contract(Ended::Accepted, vec![noted]);
         let all = [both, asked, accepted].map(|judged| verdict(&judged, given, false));
         insta::assert_snapshot!(all.join("\n----\n"));

@@ -48,6 +48,30 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("empty", "nothing at all"),
     ("overloaded", "an error inside a 200"),
     ("slow", "the clean answer as a slow stream"),
+    ("order_right", "an order of one large iced latte with vanilla, whatever was said"),
+    ("order_allergen", "an order of prawn noodles, peanuts and all, for somebody who must not have peanuts"),
+    ("order_invented", "an order of a margherita with pineapple, which no menu has"),
+    ("order_forgotten", "an order of a tomato soup that forgets every allergy"),
+];
+
+/// What the model says to the guests of the restaurant whose menu is in `policies/orders`, right and wrong.
+const ORDERS: [(&str, &str); 4] = [
+    (
+        "order_right",
+        r#"{"status":"accepted","items":[{"sku":"ICED_LATTE","quantity":1,"size":"large","additions":["vanilla"],"removals":[],"special_instructions":null}],"constraints":{"allergens":[],"dietary":[]},"clarification_question":null,"reasons":[]}"#,
+    ),
+    (
+        "order_allergen",
+        r#"{"status":"accepted","items":[{"sku":"PRAWN_NOODLES","quantity":1,"size":"regular","additions":[],"removals":[],"special_instructions":null}],"constraints":{"allergens":["peanut"],"dietary":[]},"clarification_question":null,"reasons":[]}"#,
+    ),
+    (
+        "order_invented",
+        r#"{"status":"accepted","items":[{"sku":"MARGHERITA","quantity":1,"size":"medium","additions":["pineapple"],"removals":[],"special_instructions":null}],"constraints":{"allergens":[],"dietary":[]},"clarification_question":null,"reasons":[]}"#,
+    ),
+    (
+        "order_forgotten",
+        r#"{"status":"accepted","items":[{"sku":"TOMATO_SOUP","quantity":1,"size":"bowl","additions":[],"removals":[],"special_instructions":null}],"constraints":{"allergens":[],"dietary":[]},"clarification_question":null,"reasons":[]}"#,
+    ),
 ];
 
 /// The pause between two chunks of the slow stream.
@@ -94,6 +118,9 @@ impl Upstream for Scripted {
 }
 
 fn say(request: &ChatRequest, behaviour: &str) -> Saying {
+    if let Some((_, order)) = ORDERS.iter().find(|(name, _)| *name == behaviour) {
+        return said(*order);
+    }
     let schema = request.schema().and_then(|text| tree::parse(std::str::from_utf8(&text).unwrap_or_default()).ok());
     let wants_object = matches!(request.response_format.as_ref().map(|format| &format.wants), Some(Wants::JsonObject));
     let seed = request

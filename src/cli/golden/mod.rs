@@ -68,6 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         threads,
         keeps_texts: arguments.report.is_some(),
         writes_junit: arguments.junit.is_some(),
+        lists_all: arguments.format == Format::Json,
     };
     let part = judged(&run, &arguments.set).map_err(Failure::Input)?;
     let Part { tally, unexpected, suite } = part;

@@ -43,6 +43,8 @@ pub(super) struct Run<'r> {
     /// Texts and pages are kept, for a report.
     pub(super) keeps_texts: bool,
     pub(super) writes_junit: bool,
+    /// Every record that is not as expected is kept, for a list of them all; else as many as reports show.
+    pub(super) lists_all: bool,
 }
 
 /// What a part of a set came to.
@@ -82,11 +84,23 @@ impl Run<'_> {
             for part in self.parts(&blocks) {
                 let part = part?;
                 all.tally.extend(&part.tally);
-                all.unexpected.extend(part.unexpected);
+                self.keep(&mut all.unexpected, part.unexpected);
                 all.suite.extend(&part.suite);
             }
             progress.at(bytes, all.tally.records);
         }
+    }
+
+    /// Keeps what is told of: a set may be large and all of it wrong.
+    fn keep(&self, all: &mut Vec<Unexpected>, more: Vec<Unexpected>) {
+        let room = html::RECORDS_MAX.saturating_sub(all.len());
+        let kept = if self.lists_all { usize::MAX } else { room };
+        all.extend(
+            more.into_iter()
+                .take(kept)
+                .enumerate()
+                .map(|(index, one)| Unexpected { shown: one.shown.filter(|_| index < room), ..one }),
+        );
     }
 
     /// The next lines; none at the end.
@@ -170,9 +184,12 @@ impl Run<'_> {
             part.suite.add(class, &record, judged.as_ref());
         }
         if let Some(judged) = judged {
-            // A report shows so many in full; of any part no more can be among them.
-            let keeps = self.keeps_texts && part.unexpected.len() < html::RECORDS_MAX;
-            let shown = keeps.then(|| (heard.text().to_owned(), heard.pages().to_vec()));
+            // Of any part no more than so many can be among those that a report shows.
+            let is_shown = part.unexpected.len() < html::RECORDS_MAX;
+            if !is_shown && !self.lists_all {
+                return Ok(());
+            }
+            let shown = (self.keeps_texts && is_shown).then(|| (heard.text().to_owned(), heard.pages().to_vec()));
             part.unexpected.push(Unexpected { line: number, name: name.into_owned(), expected, cause, judged, shown });
         }
         Ok(())

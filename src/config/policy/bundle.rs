@@ -14,7 +14,24 @@ pub const CONTROLS: &str = "controls.jsonl";
 const FILE_MAX: u64 = 16 << 20;
 
 /// The example policies that are in the binary: of each its name, and its files by name.
-pub const EMBEDDED: &[(&str, Embedded)] = &[];
+pub const EMBEDDED: &[(&str, Embedded)] = &[
+    (
+        "orders",
+        &[
+            ("policy.yaml", include_bytes!("../../../policies/orders/policy.yaml")),
+            ("order.schema.json", include_bytes!("../../../policies/orders/order.schema.json")),
+            ("menu.json", include_bytes!("../../../policies/orders/menu.json")),
+            ("parts.json", include_bytes!("../../../policies/orders/parts.json")),
+        ],
+    ),
+    (
+        "tickets",
+        &[
+            ("policy.yaml", include_bytes!("../../../policies/tickets/policy.yaml")),
+            ("ticket.schema.json", include_bytes!("../../../policies/tickets/ticket.schema.json")),
+        ],
+    ),
+];
 
 /// The files of one policy in the binary, by name.
 pub type Embedded = &'static [(&'static str, &'static [u8])];

@@ -245,7 +245,9 @@ pub(super) fn retry(file: RetryFile, gates: &[Option<GateEntry>], names: &[Strin
             notes.error(&path, message);
             continue;
         }
-        let named = gates.iter().flatten().find(|gate| *gate.name == **name);
+        // A gate that could not be built may be the one that ties the others.
+        let is_whole = gates.iter().all(Option::is_some);
+        let named = gates.iter().flatten().find(|gate| is_whole && *gate.name == **name);
         if let Some(message) = named.and_then(|gate| untied(gate, gates)) {
             notes.error(&path, message);
         }

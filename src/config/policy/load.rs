@@ -70,8 +70,9 @@ pub fn load(files: &Files, limits: SchemaLimits) -> Result<Loaded, ConfigErrors>
     let mut problems = Problems::default();
     let mut warnings = Vec::new();
     let policy = read(&source, files, limits, &mut problems, &mut warnings);
-    let controls = controls::read(files, policy.as_ref());
     let mut errors: Vec<ConfigErrors> = source.report(problems, &Shown::All).into_iter().collect();
+    // Where a gate could not be built, a control that names it is not at fault.
+    let controls = controls::read(files, policy.as_ref().filter(|_| errors.is_empty()));
     match (errors.is_empty(), policy, controls) {
         (true, Some(policy), Ok(controls)) => {
             Ok(Loaded { policy, file: shown.clone(), controls, controls_file: files.shown(CONTROLS), warnings })

@@ -39,6 +39,7 @@ use crate::contract::template::TemplateContext;
 use crate::contract::template::TemplateValue;
 use crate::digest::Digest;
 use crate::extraction;
+use crate::json::fault::shown;
 use crate::policy::Glob;
 use crate::policy::Limit;
 use crate::policy::Match;
@@ -50,6 +51,7 @@ use crate::policy::SourceRole;
 use crate::policy::SourceSpec;
 use crate::policy::StructuredOutput;
 use crate::settings::SchemaLimits;
+use crate::upstream::sample;
 
 /// Resolves a policy. Worth something only where no problem was added.
 pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, notes: &mut Notes<'_>) -> Option<Policy> {
@@ -143,7 +145,17 @@ fn regions(
             Ok(region) => {
                 all.insert(name.as_str().into(), region.folded(folds));
             }
-            Err(error) => notes.error(&["regions", &name], error.to_string()),
+            Err(error) => {
+                // A regular expression's fault is told in several lines, the last of which says what it is.
+                let told = error.to_string();
+                let told = match (told.split_once("regex parse error:"), told.lines().last()) {
+                    (Some((before, _)), Some(last)) => {
+                        format!("{before}no regular expression: {}", last.trim_start_matches("error: "))
+                    }
+                    _ => told,
+                };
+                notes.error(&["regions", &name], format!("region `{name}`: {told}"));
+            }
         }
     }
     all
@@ -190,8 +202,8 @@ fn respond(
     }
 }
 
-/// Makes an object of samples: no fact, and one violation. What reads the answer itself cannot be tried here, and is tried
-/// each time.
+/// Makes an object of samples: an answer that the schema accepts, no fact, and one violation. What other answers make of it is
+/// looked at each time.
 fn tried(object: &ResponseObject, contract: &PolicyContract, schema: &PolicySchema) -> Result<(), String> {
     let none = contract.facts.iter().map(|fact| (fact.name().to_string(), Value::Array(Vec::new())));
     let facts = Value::Object(none.collect());
@@ -205,7 +217,11 @@ fn tried(object: &ResponseObject, contract: &PolicyContract, schema: &PolicySche
         .with("gates", TemplateValue::from_json(&serde_json::json!([gate])))
         .with("facts", TemplateValue::from_json(&facts))
         .with("data", contract.data_of_templates().clone());
-    let Ok(made) = object.render(&context) else { return Ok(()) };
+    let output = sample::instance(schema.shown.value(), 0);
+    let context = context.with("output", TemplateValue::from_json(&output));
+    let made = object.render(&context).map_err(|fault| {
+        format!("the object cannot be made of a sample of an answer (`{}`): {fault}", shown(&output.to_string()))
+    })?;
     match gate::schema::check(&schema.complete, &made.to_string()) {
         None => Ok(()),
         Some(found) => {

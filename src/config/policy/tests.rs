@@ -288,6 +288,19 @@ fn judged(settings: &str, output: &str) -> String {
 }
 
 #[test]
+fn what_a_kind_adds_can_be_said() {
+    for (settings, name) in [
+        ("fact: {array: \"$.a\", includes: f}", "missing"),
+        ("fact: {array: \"$.a\", equals: f}", "surplus"),
+        ("unique: \"$.a[*]\"", "first"),
+        ("rule: output.a == 1", "rule"),
+    ] {
+        let facts = "facts: {f: {terms: {x: [y]}}}";
+        policy(&format!("{facts}\ngates: [{{name: g, say: \"{{{{ {name} }}}}\", {settings}}}]"));
+    }
+}
+
+#[test]
 fn presence_reaches_the_gate() {
     let unique = "unique: \"$.a[*].b\"";
     assert!(judged(unique, r#"{"a":[{"b":1},{"b":1}]}"#).contains("expected `accepted`, found `rejected`"));
@@ -363,6 +376,12 @@ fn what_is_wrong_with_gates_is_said_clearly() {
             ),
         ),
         (
+            "respond 4",
+            on(
+                "schema: s.json\nrespond: {clarify: {object: {id: x, a: \"{{ output.a }}\"}}, reject: {object: {id: x, a: \"{{ output.items[7] }}\"}}}",
+            ),
+        ),
+        (
             "region patterns",
             errors(
                 "regions: {a: {from: \"(\", through: end}, b: {from: start, through: end, occurrence: 2}, c: {from: x}}",
@@ -408,6 +427,34 @@ fn the_sample_of_invoices_is_loaded_and_proved() {
     assert_eq!(kinds, ["provenance", "math", "math", "text", "text", "budget"]);
     assert_eq!(policy.retry.unwrap().on.len(), 2);
     assert!(policy.contract.evidence.is_some() && policy.contract.regions.contains_key("bill"));
+}
+
+#[test]
+fn the_sample_of_orders_is_loaded_and_proved() {
+    let policy = proved("orders");
+    assert_eq!(policy.contract.gates.iter().map(|gate| gate.needs.len()).collect::<Vec<_>>(), [0, 0, 0, 1, 1]);
+    assert_eq!(policy.matches.len(), 3);
+    assert!(matches!((&policy.respond.clarify, &policy.respond.reject), (Response::Object(_), Response::Object(_))));
+}
+
+#[test]
+fn the_samples_of_each_kind_are_loaded() {
+    let loaded = fixture("kinds").unwrap_or_else(|errors| panic!("{errors}"));
+    let found: std::collections::BTreeSet<&str> = loaded.policy.contract.gates.iter().map(|gate| gate.kind).collect();
+    let all = crate::contract::gate::KINDS.iter().map(|kind| kind.name).collect();
+    assert_eq!(found, all);
+}
+
+#[test]
+fn every_policy_of_the_repository_is_loaded_and_its_controls_hold() {
+    for folder in std::fs::read_dir("policies").unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir())
+    {
+        let files = Files::folder(&folder).unwrap();
+        let loaded = load(&files, SchemaLimits::default()).unwrap_or_else(|errors| panic!("{errors}"));
+        let policy = Arc::new(loaded.policy);
+        let outcomes = run_controls(&policy, &loaded.controls);
+        assert!(outcomes.iter().all(|outcome| outcome.fault.is_none()), "{outcomes:?}");
+    }
 }
 
 #[test]

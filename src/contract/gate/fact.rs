@@ -126,12 +126,20 @@ impl Gate for FactGate {
         }
     }
 
+    fn adds(&self) -> &'static [&'static str] {
+        &["missing", "surplus"]
+    }
+
     fn paths(&self) -> Vec<&Query> {
         vec![&self.path]
     }
 
     fn is_tied_to_source(&self) -> bool {
         true
+    }
+
+    fn adds(&self) -> &'static [&'static str] {
+        &["missing", "surplus"]
     }
 }
 

@@ -7,6 +7,7 @@ pub mod math;
 pub mod member;
 pub mod provenance;
 pub mod quote;
+pub mod rule;
 pub mod schema;
 pub mod strict;
 pub mod text;
@@ -25,6 +26,7 @@ use crate::contract::PolicyContract;
 use crate::contract::number::Printed;
 use crate::contract::rule::Rule;
 use crate::contract::rule::RuleFault;
+use crate::contract::scene::Evidence;
 use crate::contract::scene::Node;
 use crate::contract::scene::Scene;
 use crate::contract::scene::kind_of;
@@ -116,6 +118,7 @@ pub const KINDS: &[Kind] = &[
     member::KIND,
     provenance::KIND,
     quote::KIND,
+    rule::KIND,
     strict::KIND,
     text::KIND,
     unique::KIND,
@@ -307,6 +310,21 @@ impl<'s> Findings<'s> {
     where
         's: 'a,
     {
+        self.reached(query, presence, self.scene.contract.evidence.as_ref())
+    }
+
+    /// The same for a gate that looks at evidence objects themselves.
+    pub fn places<'a>(&mut self, query: &Query, presence: Presence) -> Vec<Place<'a>>
+    where
+        's: 'a,
+    {
+        self.reached(query, presence, None).into_iter().map(|node| node.place).collect()
+    }
+
+    fn reached<'a>(&mut self, query: &Query, presence: Presence, evidence: Option<&Evidence>) -> Vec<Node<'a>>
+    where
+        's: 'a,
+    {
         let scene = self.scene;
         let mut nodes = Vec::new();
         let mut count = 0_usize;
@@ -316,7 +334,7 @@ impl<'s> Findings<'s> {
                 if self.is_blocked(place) {
                     return;
                 }
-                let node = match &scene.contract.evidence {
+                let node = match evidence {
                     Some(evidence) => evidence.node(place),
                     None => Node { place, value: place, has_evidence: false },
                 };

@@ -62,8 +62,16 @@ impl Gate for UniqueGate {
         }
     }
 
+    fn adds(&self) -> &'static [&'static str] {
+        &["first"]
+    }
+
     fn paths(&self) -> Vec<&Query> {
         vec![&self.path]
+    }
+
+    fn adds(&self) -> &'static [&'static str] {
+        &["first"]
     }
 }
 

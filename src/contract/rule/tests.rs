@@ -94,6 +94,8 @@ fn the_rules_of_policies_run() {
         "('nuts' in facts.allergens) && facts['allergens'][0] == 'nuts'",
         "source.exists(p, p.contains('two')) && size(source) == 2",
         "output.items.all(output, output.sku in data.menu)",
+        // The deepest of the pages on policies; no part of this order is looked up.
+        "output.items.all(this, (this.a.filter(p, !(p in ['x'])) + []).all(p, !data.parts[p].allergens.exists(a, a in facts.allergens || a in output.constraints.allergens)))",
         "data.menu.all(sku, size(sku) > 2) && data.menu.map(k, k) == ['PIZ', 'COLA']",
     ] {
         holds(rule, order);
