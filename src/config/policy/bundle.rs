@@ -13,24 +13,17 @@ pub const CONTROLS: &str = "controls.jsonl";
 /// Bytes that one file of a bundle may have.
 const FILE_MAX: u64 = 16 << 20;
 
+/// The files of one example policy, as they are in `policies/`.
+macro_rules! embedded {
+    ($policy:literal, $($file:literal),+) => {
+        ($policy, &[$(($file, include_bytes!(concat!("../../../policies/", $policy, "/", $file)))),+])
+    };
+}
+
 /// The example policies that are in the binary: of each its name, and its files by name.
 pub const EMBEDDED: &[(&str, Embedded)] = &[
-    (
-        "orders",
-        &[
-            ("policy.yaml", include_bytes!("../../../policies/orders/policy.yaml")),
-            ("order.schema.json", include_bytes!("../../../policies/orders/order.schema.json")),
-            ("menu.json", include_bytes!("../../../policies/orders/menu.json")),
-            ("parts.json", include_bytes!("../../../policies/orders/parts.json")),
-        ],
-    ),
-    (
-        "tickets",
-        &[
-            ("policy.yaml", include_bytes!("../../../policies/tickets/policy.yaml")),
-            ("ticket.schema.json", include_bytes!("../../../policies/tickets/ticket.schema.json")),
-        ],
-    ),
+    embedded!("orders", "policy.yaml", "controls.jsonl", "order.schema.json", "menu.json", "parts.json"),
+    embedded!("tickets", "policy.yaml", "controls.jsonl", "ticket.schema.json"),
 ];
 
 /// The files of one policy in the binary, by name.
