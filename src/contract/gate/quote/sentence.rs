@@ -2,8 +2,9 @@
 //!
 //! - A sentence ends with `.`, `!`, `?`, an ellipsis or their full-width forms, together with the closing quotes and
 //!   brackets behind it, where white space or the end of the page follows.
-//! - A point ends none behind an abbreviation (`Mr.`, `e.g.`), behind a single letter (`J. Smith`), and where the next
-//!   word begins with a small letter. Nor does a point inside a number or a name, for no white space follows it.
+//! - A point ends none behind an abbreviation (`Mr.`, `e.g.`), behind a single letter (`J. Smith`), and, where the next
+//!   word begins with a small letter, behind one that can end a sentence too (`etc.`, `p.m.`): many people write no
+//!   capitals. Nor does a point inside a number or a name, for no white space follows it.
 //! - A paragraph ends at an empty line, at the end of the page, and at any line break behind which the next line does
 //!   not begin with a small letter: such a line goes on with the sentence.
 //! - A sentence begins where the page, a paragraph or a line begins that goes on with none, and behind the end of the
@@ -15,7 +16,14 @@ use std::ops::Range;
 const ABBREVIATIONS: &[&str] = &[
     "mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "vs", "e.g", "i.e", "eg", "ie", "cf", "approx", "ca", "fig",
     "inc", "ltd", "corp", "dept", "est", "ext", "no", "nr", "bzw", "z.b", "d.h", "hr", "fr", "tel", "art", "mme",
-    "m.e",
+    "m.e", "incl", "excl", "resp", "vol", "pp", "sec", "gen", "col", "capt", "rev", "hon", "messrs", "max", "min",
+    "acct",
+];
+/// Abbreviations that end no sentence where the next word begins with a small letter.
+const BEFORE_SMALL: &[&str] = &[
+    "etc", "a.m", "p.m", "am", "pm", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov",
+    "dec", "mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun", "hrs", "mins", "secs", "co", "al",
+    "ave", "rd", "blvd", "u.s", "u.k", "usw", "bn", "mn",
 ];
 /// Characters back to which a word is looked at.
 const WORD_MAX: usize = 12;
@@ -76,16 +84,15 @@ fn closes(before: &str, page: &str, next: usize) -> bool {
         return true;
     }
     let next = page.get(next..).unwrap_or_default().trim_start_matches(is_opening);
-    if next.starts_with(char::is_lowercase) {
-        return false;
-    }
+    let small = next.starts_with(char::is_lowercase);
     let word = own.strip_suffix('.').unwrap_or(own);
     let start = word.char_indices().rev().take(WORD_MAX).take_while(|(_, c)| c.is_alphanumeric() || *c == '.').last();
     let word = start.and_then(|(start, _)| word.get(start..)).unwrap_or_default().to_lowercase();
     let letter = word.chars().count() == 1 && word.chars().all(char::is_alphabetic) && word != "i";
     // `No.` is an answer, and `No. 5` is not.
     let number = word != "no" || next.starts_with(|c: char| c.is_ascii_digit());
-    !(letter || (number && ABBREVIATIONS.contains(&word.as_str())))
+    let is_in = |list: &[&str]| list.contains(&word.as_str());
+    !(letter || (number && is_in(ABBREVIATIONS)) || (small && is_in(BEFORE_SMALL)))
 }
 
 #[cfg(test)]
@@ -102,6 +109,8 @@ mod tests {
     fn sentences_are_told_by_their_marks() {
         for marked in [
             "|Please reset it.|",
+            "rows vanish when i sort. |please restore it.| thanks",
+            "Closed at 5 p.m. |Please call.|",
             "It broke. |Please reset it.| Thanks!",
             "Ticket: HD-1234\n|Please reset it|",
             "Ticket: HD-1234\n|Please reset it|\nBye",
@@ -127,6 +136,8 @@ mod tests {
             "Please do\n|reset it.|",
             "|Please do|\nreset it.",
             "Ask Mr. |Smith today.|",
+            "Call at 5 p.m. |please do it.|",
+            "Phones, tablets etc. |are broken.|",
             "Use e.g. |Reset it.|",
             "|Use No.| 5 please.",
             "|See v1.|2 for it.",
