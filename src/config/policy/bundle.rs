@@ -24,6 +24,9 @@ macro_rules! embedded {
 pub const EMBEDDED: &[(&str, Embedded)] = &[
     embedded!("orders", "policy.yaml", "controls.jsonl", "order.schema.json", "menu.json", "parts.json"),
     embedded!("tickets", "policy.yaml", "controls.jsonl", "ticket.schema.json"),
+    embedded!("invoices", "policy.yaml", "controls.jsonl", "invoice.schema.json"),
+    embedded!("statements", "policy.yaml", "controls.jsonl", "statement.schema.json"),
+    embedded!("entities", "policy.yaml", "controls.jsonl", "entities.schema.json"),
 ];
 
 /// The files of one policy in the binary, by name.

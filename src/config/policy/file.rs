@@ -256,7 +256,8 @@ pub(super) struct DataFile {
     pub(super) key: Option<String>,
 }
 
-/// A part of the source, from one line through another.
+/// A part of the source, from one line through another. Lines are searched as they are printed and as the policy's folds
+/// leave them.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename = "Region")]
 pub(super) struct RegionFile {

@@ -72,13 +72,14 @@ pub(super) fn resolve(file: PolicyFile, files: &Files, limits: SchemaLimits, not
     let envelope = file.envelope.and_then(|envelope| envelope.wrap_array);
     let data_files: Vec<String> = file.data.iter().flatten().filter_map(|(_, table)| table.file.clone()).collect();
     let data = tables::data(file.data.unwrap_or_default(), files, notes);
+    let folds = folds(&file.folds.unwrap_or_default(), notes);
     let contract = PolicyContract {
         policy: files.name().into(),
         facts: tables::facts(&file.facts.unwrap_or_default(), &data, notes),
         data,
         evidence: file.evidence.and_then(|evidence| self::evidence(evidence, notes)),
-        folds: folds(&file.folds.unwrap_or_default(), notes),
-        regions: regions(file.regions.unwrap_or_default(), notes),
+        folds,
+        regions: regions(file.regions.unwrap_or_default(), folds, notes),
         ..PolicyContract::default()
     };
     let gate_files = file.gates.unwrap_or_default();
@@ -131,14 +132,18 @@ fn folds(names: &[String], notes: &mut Notes<'_>) -> Folds {
     })
 }
 
-fn regions(files: BTreeMap<String, RegionFile>, notes: &mut Notes<'_>) -> BTreeMap<Arc<str>, Region> {
+fn regions(
+    files: BTreeMap<String, RegionFile>,
+    folds: Folds,
+    notes: &mut Notes<'_>,
+) -> BTreeMap<Arc<str>, Region> {
     let mut all = BTreeMap::new();
     for (name, file) in files {
         let occurrence = file.occurrence.and_then(|nth| NonZeroUsize::new(usize::try_from(nth).ok()?));
         let (from, through) = (file.from.unwrap_or_default(), file.through.unwrap_or_default());
         match Region::read(&from, &through, occurrence) {
             Ok(region) => {
-                all.insert(name.as_str().into(), region);
+                all.insert(name.as_str().into(), region.folded(folds));
             }
             Err(error) => {
                 // A regular expression's fault is told in several lines, the last of which says what it is.

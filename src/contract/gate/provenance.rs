@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::contract::date;
 use crate::contract::date::DateOrder;
+use crate::contract::date::PrintedDate;
 use crate::contract::fold::Fold;
 use crate::contract::fold::Folds;
 use crate::contract::gate::At;
@@ -53,6 +55,13 @@ struct Settings {
     /// A text must be part of its quote, after the folds of the gate and those of white space and split words.
     #[serde(default)]
     text_matches_quotes: bool,
+    /// A date must be the latest of those that stand beside it in its line, as the heads of columns do: with nothing
+    /// between but white space, `|`, `and`, and remarks in parentheses.
+    #[serde(default)]
+    latest_of_columns: bool,
+    /// The quotes of each path stand one behind the other, in the order of the answer: nothing is quoted twice.
+    #[serde(default)]
+    in_order: bool,
     /// The region in which quotes must stand.
     within: Option<String>,
     /// How many characters a quote has at least: 1 where nothing is said.
@@ -88,6 +97,8 @@ struct Provenance {
     numbers: Option<NumberFormat>,
     dates: Option<DateOrder>,
     text: bool,
+    latest: bool,
+    in_order: bool,
     within: Option<(Arc<str>, Region)>,
     chars: std::ops::RangeInclusive<usize>,
     folds: Folds,
@@ -103,13 +114,13 @@ fn gate(settings: &Settings, build: &Build<'_>) -> Result<Provenance, BuildError
     let evidence = build.contract.evidence.clone().ok_or_else(|| {
         BuildError::at(KIND.name, "the policy declares no `evidence`, so no value can come with a quote")
     })?;
-    let numbers = settings.numbers_match_quotes.as_ref();
-    let dates = numbers.and_then(|numbers| numbers.dates.as_deref()).map(|name| {
+    let matching = settings.numbers_match_quotes.as_ref();
+    let dates = matching.and_then(|matching| matching.dates.as_deref()).map(|name| {
         let message = || format!("expected `day_first`, `month_first` or `iso`, found `{name}`");
         let at = || vec![member.to_owned(), "dates".to_owned()];
         DateOrder::named(name).ok_or_else(|| BuildError { at: at(), message: message() })
     });
-    let numbers = numbers
+    let numbers = matching
         .map(|file| written::number_format(&file.locale, file.percent.as_deref(), file.scale.as_deref(), member));
     let numbers = numbers.transpose()?;
     let within = settings.within.as_deref().map(|name| match build.contract.regions.get_key_value(name) {
@@ -120,6 +131,10 @@ fn gate(settings: &Settings, build: &Build<'_>) -> Result<Provenance, BuildError
             Err(BuildError::at("within", format!("region `{name}` is not declared; declared are {known}")))
         }
     });
+    if settings.latest_of_columns && matching.is_none_or(|matching| matching.dates.is_none()) {
+        let message = "`latest_of_columns` needs `numbers_match_quotes` with `dates`, so that dates can be read";
+        return Err(BuildError::at("latest_of_columns", message));
+    }
     let chars = settings.min_chars.unwrap_or(1)..=settings.max_chars.unwrap_or(500);
     if *chars.start() == 0 || chars.is_empty() {
         let message = format!("expected 1 <= min_chars <= max_chars, found {} and {}", chars.start(), chars.end());
@@ -132,6 +147,8 @@ fn gate(settings: &Settings, build: &Build<'_>) -> Result<Provenance, BuildError
         numbers,
         dates: dates.transpose()?,
         text: settings.text_matches_quotes,
+        latest: settings.latest_of_columns,
+        in_order: settings.in_order,
         within: within.transpose()?,
         chars,
         folds: written::folds(settings.folds.as_deref(), build, numbers.and_then(|numbers| numbers.locale))?,
@@ -156,9 +173,19 @@ impl Gate for Provenance {
         if let Err(message) = &span {
             found.say(At::Answer, || message.clone());
         }
+        let span = span.ok().flatten();
         for path in &self.paths {
+            let mut behind = (0, 0);
             for node in found.nodes(path, self.presence) {
-                let Err(unfounded) = self.founded(scene, node, span.as_ref().ok().copied().flatten()) else { continue };
+                let unfounded = match self.founded(scene, node, span, behind) {
+                    Ok((stand, _)) => {
+                        if self.in_order {
+                            behind = (stand.page, stand.range.end);
+                        }
+                        continue;
+                    }
+                    Err(unfounded) => unfounded,
+                };
                 found.report(At::Place(node.place), |at| Finding {
                     source_at: unfounded.stand.map(|stand| SourceAt { page: stand.page, range: stand.range }),
                     ..Finding::new(at, unfounded.message)
@@ -188,7 +215,7 @@ impl Gate for Provenance {
 
     fn printed_at(&self, scene: &Scene<'_>, node: Node<'_>) -> Option<Printed> {
         let span = self.span(scene).ok()?;
-        self.founded(scene, node, span).ok()?
+        self.founded(scene, node, span, (0, 0)).ok()?.1
     }
 }
 
@@ -203,8 +230,15 @@ impl Provenance {
         }
     }
 
-    /// Whether the source bears the value out; the number that its quote prints, where it is compared.
-    fn founded(&self, scene: &Scene<'_>, node: Node<'_>, span: Option<Span>) -> Result<Option<Printed>, Unfounded> {
+    /// Where the source bears the value out, from the page and byte `behind` on, and the number that its quote prints,
+    /// where it is compared.
+    fn founded(
+        &self,
+        scene: &Scene<'_>,
+        node: Node<'_>,
+        span: Option<Span>,
+        behind: (usize, usize),
+    ) -> Result<(Stand, Option<Printed>), Unfounded> {
         if !node.has_evidence {
             let found = kind_of(node.place);
             return Err(format!("expected an object with a value, a quote and a page, found a bare {found}").into());
@@ -231,22 +265,23 @@ impl Provenance {
             let found = if chars > *most { "more".to_owned() } else { chars.to_string() };
             return Err(format!("expected a quote of {least} to {most} characters, found {found}").into());
         }
-        self.borne_out(scene, node, &quote, number, span)
+        self.borne_out(scene, node, (&quote, number), span, behind)
     }
 
-    /// Whether some place where the quote stands satisfies all that is demanded at once: see [`Source::stands`].
+    /// The first place where the quote stands that satisfies all that is demanded at once: see [`Source::stands`].
     ///
     /// [`Source::stands`]: crate::contract::source::Source::stands
     fn borne_out(
         &self,
         scene: &Scene<'_>,
         node: Node<'_>,
-        quote: &str,
-        page: usize,
+        (quote, page): (&str, usize),
         span: Option<Span>,
-    ) -> Result<Option<Printed>, Unfounded> {
+        behind: (usize, usize),
+    ) -> Result<(Stand, Option<Printed>), Unfounded> {
         let source = &scene.ground.source;
         let mut wanting = None;
+        let mut first: Option<(Stand, Option<Printed>)> = None;
         for stand in source.stands(self.folds, Some(page), quote) {
             if span.is_some_and(|span| !span.holds(&stand)) {
                 let region = self.within.as_ref().map_or("", |(name, _)| name);
@@ -255,11 +290,26 @@ impl Provenance {
                 wanting.get_or_insert_with(|| Unfounded { message: message(), stand: Some(stand) });
                 continue;
             }
+            if (stand.page, stand.range.start) < behind {
+                let message = || format!("the quote {} stands on page {page} only where an earlier one stands, or before it; each is quoted once, in the order of the page", quoted(quote));
+                wanting.get_or_insert_with(|| Unfounded { message: message(), stand: Some(stand) });
+                continue;
+            }
             match self.says(scene, node, &stand, quote) {
-                Ok(printed) => return Ok(printed),
+                // Places come in order by one set of folds, and then again by the plain ones. Where the next quote has
+                // to stand behind this one, the first of all leaves it the most room.
+                Ok(printed) if self.in_order && self.folds != self.folds.plain() => {
+                    if first.as_ref().is_none_or(|(known, _)| stand.range.end < known.range.end) {
+                        first = Some((stand, printed));
+                    }
+                }
+                Ok(printed) => return Ok((stand, printed)),
                 // What is wrong within the region says more than what stands outside it.
                 Err(message) => wanting = Some(Unfounded { message, stand: Some(stand) }),
             }
+        }
+        if let Some(first) = first {
+            return Ok(first);
         }
         Err(wanting.unwrap_or_else(|| {
             let elsewhere = source.find(self.folds, None, quote);
@@ -286,9 +336,15 @@ impl Provenance {
                 if let (Some(order), Some(date)) = (self.dates, iso_date(&text)) {
                     let date = date.ok_or_else(|| format!("{} is no day of the calendar", quoted(&text)))?;
                     let printed = source.date_at(stand, Some(order));
-                    let printed = printed.map_err(|fault| format!("the quote {}: {fault}", quoted(quote)))?.date;
-                    let message = || format!("the quote {} prints {printed}, not {date}", quoted(quote));
-                    return if printed == date { Ok(None) } else { Err(message()) };
+                    let printed = printed.map_err(|fault| format!("the quote {}: {fault}", quoted(quote)))?;
+                    if printed.date != date {
+                        return Err(format!("the quote {} prints {}, not {date}", quoted(quote), printed.date));
+                    }
+                    let page = source.page(stand.page).unwrap_or_default();
+                    let later = if self.latest { later_column(page, &printed, order) } else { None };
+                    return later.map_or(Ok(None), |later| {
+                        Err(format!("the quote {} heads a column beside a later one, of {later}", quoted(quote)))
+                    });
                 }
                 if self.text && !self.holds_text(source.text(stand), &text) {
                     return Err(format!("the quote {} does not print {}", quoted(quote), quoted(&text)));
@@ -301,17 +357,94 @@ impl Provenance {
     }
 
     /// Whether the stretch prints the text, whole words of it. A word that a line end splits is quoted with its hyphen,
-    /// and its value is the whole word.
+    /// and its value is the whole word: without the hyphen, or with it where the word has one of its own.
     fn holds_text(&self, stretch: &str, text: &str) -> bool {
-        let folds = self.folds.with(Fold::Whitespace).with(Fold::Hyphenation);
-        [folds, folds.plain()].into_iter().any(|folds| {
-            let (stretch, text) = (folds.quote(stretch), folds.quote(text));
-            let (stretch, text) = (stretch.text(), text.text());
-            let mut found = stretch.match_indices(text).take(64);
+        let folds = self.folds.with(Fold::Whitespace);
+        let text = folds.quote(text);
+        let text = text.text();
+        let prints = |folds: Folds, stretch: &str| {
+            let stretch = folds.quote(stretch);
+            let stretch = stretch.text();
             let border = |at| token::is_border(stretch, at);
-            !text.is_empty() && found.any(|(at, own)| border(at) && border(at + own.len()))
-        })
+            let mut found = stretch.match_indices(text).take(64);
+            found.any(|(at, own)| border(at) && border(at + own.len()))
+        };
+        !text.is_empty()
+            // A dash with a blank behind it ends no split word: `day- and night-shift`, broken behind the first dash.
+            && (text.contains("- ") && prints(folds.plain(), stretch)
+                || prints(folds.with(Fold::Hyphenation), stretch)
+                || kept_hyphens(stretch, text).is_some_and(|stretch| prints(folds.with(Fold::Hyphenation), &stretch)))
     }
+}
+
+/// The stretch without the line breaks behind those hyphens at line ends that `text` writes too; none where there are
+/// none of them.
+fn kept_hyphens(stretch: &str, text: &str) -> Option<String> {
+    let mut lines = stretch.lines();
+    let mut whole = lines.next()?.to_owned();
+    let mut kept = false;
+    for line in lines {
+        let (before, after) = (whole.trim_end(), line.trim_start());
+        let (left, right) = (last_word(before), after.split(char::is_whitespace).next().unwrap_or_default());
+        if left.ends_with(['-', '\u{2010}']) && holds_dashed(text, left, right) {
+            whole.truncate(before.len());
+            whole.push_str(after);
+            kept = true;
+        } else {
+            whole.push('\n');
+            whole.push_str(line);
+        }
+    }
+    kept.then_some(whole)
+}
+
+fn last_word(text: &str) -> &str {
+    text.rsplit(char::is_whitespace).next().unwrap_or_default()
+}
+
+/// Whether `text` writes the two parts of a word with a dash between them.
+fn holds_dashed(text: &str, left: &str, right: &str) -> bool {
+    let plain = Folds::NONE.with(Fold::Typography);
+    let whole = format!("{left}{right}");
+    plain.quote(text).text().contains(plain.quote(&whole).text())
+}
+
+/// A later date that heads a column beside that of `printed`, in its line.
+fn later_column(page: &str, printed: &PrintedDate, order: DateOrder) -> Option<Date> {
+    let from = page.get(..printed.range.start)?.rfind('\n').map_or(0, |at| at + 1);
+    let to = page.get(printed.range.end..)?.find('\n').map_or(page.len(), |at| printed.range.end + at);
+    let line = page.get(from..to)?;
+    let mut dates = date::read_all(line, Some(order)).into_iter().filter_map(Result::ok).peekable();
+    let (mut is_beside, mut latest): (bool, Option<Date>) = (false, None);
+    while let Some(own) = dates.next() {
+        is_beside |= from + own.range.start == printed.range.start;
+        latest = latest.max(Some(own.date));
+        let goes_on = dates.peek().and_then(|next| line.get(own.range.end..next.range.start)).is_some_and(is_between_columns);
+        if !goes_on {
+            if is_beside {
+                return latest.filter(|latest| *latest > printed.date);
+            }
+            latest = None;
+        }
+    }
+    None
+}
+
+/// Whether nothing but what may stand between the heads of two columns is in the gap.
+fn is_between_columns(gap: &str) -> bool {
+    let mut depth = 0_usize;
+    let mut bare = String::new();
+    for c in gap.chars() {
+        match c {
+            _ if c.is_numeric() => return false,
+            '(' => depth += 1,
+            ')' if depth == 0 => return false,
+            ')' => depth -= 1,
+            c if depth == 0 => bare.push(c),
+            _ => {}
+        }
+    }
+    depth == 0 && bare.split(|c: char| c.is_whitespace() || c == '|').all(|word| matches!(word, "" | "and" | "&"))
 }
 
 /// The date that a value writes as `YYYY-MM-DD`; `Some(None)` where the calendar has no such day.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use crate::contract::fold::Folds;
 use crate::contract::source::Stand;
 
 /// A part of a source, by its first and last line. Both lines are in it.
@@ -16,6 +17,8 @@ pub struct Region {
     through: Option<Regex>,
     /// Which of several, from 1.
     occurrence: Option<NonZeroUsize>,
+    /// By which lines are folded before patterns are searched in them.
+    folds: Folds,
 }
 
 /// A region that cannot be used.
@@ -90,7 +93,20 @@ impl Region {
         if occurrence.is_some() && from.is_none() && through.is_none() {
             return Err(RegionError::Occurrence);
         }
-        Ok(Self { from, through, occurrence })
+        Ok(Self { from, through, occurrence, folds: Folds::NONE })
+    }
+
+    /// The same with lines folded as quotes are, so that a pattern need not spell the ligatures, no-break spaces and runs
+    /// of blanks that a line may be printed with. A line matches as it is printed, or as it is folded. Folds that reach
+    /// across lines, or into numbers, do nothing here.
+    #[must_use]
+    pub fn folded(self, folds: Folds) -> Self {
+        Self { folds: folds.plain(), ..self }
+    }
+
+    fn matches(&self, pattern: &Regex, line: &str) -> bool {
+        pattern.is_match(line)
+            || (self.folds != Folds::NONE && pattern.is_match(self.folds.quote(line).text()))
     }
 
     /// Where it is in these pages. `occurrence` counts the lines that match `from`; where the region begins at the start,
@@ -111,7 +127,7 @@ impl Region {
             None => end,
             Some(through) => {
                 let mut after = lines(pages).filter(|line| line.start() > first.start());
-                let last = after.find(|line| through.is_match(line.text));
+                let last = after.find(|line| self.matches(through, line.text));
                 last.ok_or_else(|| RegionFault::NoEnd { pattern: through.as_str().to_owned() })?.end()
             }
         };
@@ -120,7 +136,7 @@ impl Region {
 
     /// The line that matches, and that is meant.
     fn counted<'a>(&self, pattern: &Regex, lines: impl Iterator<Item = Line<'a>>) -> Result<Line<'a>, RegionFault> {
-        let mut matching = lines.filter(|line| pattern.is_match(line.text));
+        let mut matching = lines.filter(|line| self.matches(pattern, line.text));
         let text = || pattern.as_str().to_owned();
         let occurrence = self.occurrence;
         let nth = occurrence.map_or(0, |nth| nth.get() - 1);

@@ -261,3 +261,99 @@ fn settings_that_cannot_hold_are_refused() {
     assert!(bare.starts_with("provenance: the policy declares no `evidence`"), "{bare}");
     assert!(KIND.stands_beside());
 }
+
+#[test]
+fn a_word_that_a_line_end_splits_is_whole() {
+    let pages = ["Sacri-\n\u{fb01}cial anodes\nAlarm call-\nouts, mid-\nweek\nA4-\n80 paper\nCo\u{ad}\noking\nTrade re\u{2010}\nceivables\nday-\nand night-shift, mainte-\nnance - yearly"];
+    let text = r#""text_matches_quotes": true"#;
+    for (value, quote) in [
+        ("Sacrificial anodes", "Sacri-\n\u{fb01}cial anodes"),
+        ("Sacrificial anodes", "Sacri- ficial anodes"),
+        ("Alarm call-outs, midweek", "Alarm call-\nouts, mid-\nweek"),
+        ("Alarm callouts, mid-week", "Alarm call-\nouts, mid-\nweek"),
+        ("A4-80 paper", "A4-\n80 paper"),
+        ("Cooking", "Co\u{ad}\noking"),
+        ("Trade receivables", "Trade re\u{2010}\nceivables"),
+        ("day- and night-shift", "day-\nand night-shift"),
+        ("maintenance - yearly", "mainte-\nnance - yearly"),
+        ("Trade re-ceivables", "Trade re\u{2010}\nceivables"),
+    ] {
+        let value = serde_json::to_string(value).unwrap();
+        assert_eq!(one(text, &pages, &evidence(&value, 1, quote)), "", "{value} {quote}");
+    }
+    for (value, quote) in [
+        ("Sacrifical anodes", "Sacri-\n\u{fb01}cial anodes"),
+        ("Sacri ficial", "Sacri-\n\u{fb01}cial anodes"),
+        ("Alarm call", "Alarm call-\nouts"),
+        ("outs", "call-\nouts"),
+        ("A480 paper", "A4-\n80 paper"),
+    ] {
+        let value = serde_json::to_string(value).unwrap();
+        assert!(one(text, &pages, &evidence(&value, 1, quote)).contains("does not print"), "{value} {quote}");
+    }
+}
+
+#[test]
+fn quotes_in_order_stand_at_places_of_their_own() {
+    let pages = ["Delivery 5.00\nOak shelf 9.00\nDelivery 5.00\nShelf, oak 1.00", "Oak shelf 2.00"];
+    let lines = |names: &[(&str, usize)]| {
+        let lines: Vec<String> = names.iter().map(|(name, page)| evidence(r#""x""#, *page, name)).collect();
+        let answer = format!(r#"{{"lines": [{}]}}"#, lines.join(","));
+        ["[\"whitespace\"]", "[\"whitespace\", \"hyphenation\"]"].map(|folds| {
+            let settings = format!(r#"{{"provenance": "$.lines[*]", "in_order": true, "folds": {folds}}}"#);
+            judged(&settings, Presence::default(), &pages, &answer)
+        })
+    };
+    for names in [
+        &[("Delivery", 1), ("Oak shelf", 1), ("Delivery", 1), ("Shelf, oak", 1), ("Oak shelf", 2)][..],
+        &[("Delivery", 1), ("Delivery", 1)],
+        &[("Oak shelf", 1), ("Oak shelf", 2)],
+        &[],
+    ] {
+        assert_eq!(lines(names), [vec![""; 0], vec![""; 0]], "{names:?}");
+    }
+    let said = "the quote `Oak shelf` stands on page 1 only where an earlier one stands, or before it; each is quoted once, in the order of the page";
+    for (names, at) in [
+        (&[("Oak shelf", 1), ("Oak shelf", 1)][..], 1),
+        (&[("Delivery", 1), ("Delivery", 1), ("Oak shelf", 1)], 2),
+        (&[("Oak shelf", 2), ("Oak shelf", 1)], 1),
+        (&[("shelf 9.00", 1), ("Nothing", 1), ("Oak shelf", 1)], 2),
+    ] {
+        let found = lines(names);
+        let own = format!("$['lines'][{at}]: {said}");
+        assert!(found.iter().all(|found| found.contains(&own)), "{names:?} {found:?}");
+    }
+}
+
+#[test]
+fn a_date_is_the_latest_of_the_columns_beside_it() {
+    let more = r#""numbers_match_quotes": {"locale": "en", "dates": "day_first"}, "latest_of_columns": true"#;
+    for (line, value, said) in [
+        ("as at    31/12/2023    31/12/2024", "2024-12-31", ""),
+        ("as at    31/12/2024    31/12/2023", "2024-12-31", ""),
+        ("as at 31/12/2024", "2024-12-31", ""),
+        ("at 31 December 2024 and 31 December 2023", "2024-12-31", ""),
+        ("at 31/12/2024, approved 15/03/2025", "2024-12-31", ""),
+        ("at 31/12/2024 (restated 15/03/2025)", "2024-12-31", ""),
+        ("at 31/12/2024\n15/03/2025", "2024-12-31", ""),
+        ("30/06/2025 note 31/12/2024 31/12/2023", "2024-12-31", ""),
+        ("at 31/12/2024 99/99/2025", "2024-12-31", ""),
+        ("as at    31/12/2023    31/12/2024", "2023-12-31", "31/12/2023"),
+        ("as at    31/12/2024 | 31/12/2023", "2023-12-31", "31/12/2023"),
+        ("31/12/2022\t31/12/2023 (restated)\t31/12/2024", "2022-12-31", "31/12/2022"),
+        ("at 31 December 2023 and 31 December 2024", "2023-12-31", "31 December 2023"),
+    ] {
+        let quote = if said.is_empty() { "31/12/2024" } else { said };
+        let quote = if line.contains("December") && said.is_empty() { "31 December 2024" } else { quote };
+        let found = one(more, &[line], &evidence(&format!("\"{value}\""), 1, quote));
+        let said = if said.is_empty() {
+            String::new()
+        } else {
+            format!("the quote `{said}` heads a column beside a later one, of 2024-12-31")
+        };
+        assert_eq!(found, said, "{line}");
+    }
+    let mut contract = contract();
+    let error = testing::add(&mut contract, "provenance", r#"{"provenance": "$.x", "latest_of_columns": true}"#, Presence::default());
+    assert!(error.is_err());
+}
