@@ -22,7 +22,10 @@ macro_rules! embedded {
 
 /// The example policies that are in the binary: of each its name, and its files by name.
 pub const EMBEDDED: &[(&str, Embedded)] = &[
+    embedded!("entities", "policy.yaml", "controls.jsonl", "entities.schema.json"),
+    embedded!("invoices", "policy.yaml", "controls.jsonl", "invoice.schema.json"),
     embedded!("orders", "policy.yaml", "controls.jsonl", "order.schema.json", "menu.json", "parts.json"),
+    embedded!("statements", "policy.yaml", "controls.jsonl", "statement.schema.json"),
     embedded!("tickets", "policy.yaml", "controls.jsonl", "ticket.schema.json"),
     embedded!("invoices", "policy.yaml", "controls.jsonl", "invoice.schema.json"),
     embedded!("statements", "policy.yaml", "controls.jsonl", "statement.schema.json"),
