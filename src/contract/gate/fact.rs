@@ -137,10 +137,6 @@ impl Gate for FactGate {
     fn is_tied_to_source(&self) -> bool {
         true
     }
-
-    fn adds(&self) -> &'static [&'static str] {
-        &["missing", "surplus"]
-    }
 }
 
 impl FactGate {

@@ -69,10 +69,6 @@ impl Gate for UniqueGate {
     fn paths(&self) -> Vec<&Query> {
         vec![&self.path]
     }
-
-    fn adds(&self) -> &'static [&'static str] {
-        &["first"]
-    }
 }
 
 /// Writes a value so that two are written alike only where they are equal. At most as deep as an answer may nest.
