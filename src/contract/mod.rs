@@ -33,7 +33,9 @@ use crate::contract::fact::FactRule;
 use crate::contract::fold::Folds;
 use crate::contract::gate::GateEntry;
 use crate::contract::ground::LazyGround;
+use crate::contract::rule::Rule;
 use crate::contract::rule::RuleValue;
+use crate::contract::rule::Variable;
 use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
 use crate::contract::source::Needs;
@@ -69,6 +71,11 @@ impl PolicyContract {
         self.gates.iter().any(|entry| entry.gate.is_tied_to_source())
     }
 
+    /// Whether a gate looks at the tokens that the backend reports.
+    pub fn reads_usage(&self) -> bool {
+        self.gates.iter().any(|entry| entry.gate.reads_usage() || entry.when.as_ref().is_some_and(reads_usage))
+    }
+
     /// Whether anything in it may look at the source or at the messages.
     pub fn reads_source(&self) -> bool {
         !self.gates.is_empty()
@@ -92,6 +99,11 @@ impl PolicyContract {
             needs
         })
     }
+}
+
+/// Whether a rule looks at the tokens that the backend reports.
+pub(crate) fn reads_usage(rule: &Rule) -> bool {
+    rule.reads(Variable::Usage)
 }
 
 /// What is worked out once of a policy's contract.

@@ -19,10 +19,7 @@ use crate::api::reply::Choice;
 use crate::api::reply::Reply;
 use crate::api::reply::Usage;
 use crate::catalog::Backend;
-use crate::catalog::Target;
-use crate::contract::assign::Minter;
 use crate::contract::ground::LazyGround;
-use crate::contract::scene;
 use crate::exchange::Gateway;
 use crate::exchange::Incoming;
 use crate::exchange::Out;
@@ -32,6 +29,7 @@ use crate::exchange::again::Stopped;
 use crate::exchange::collect;
 use crate::exchange::collect::Hold;
 use crate::exchange::deadline::InTime;
+use crate::exchange::known::Knowing;
 use crate::exchange::missed;
 use crate::exchange::missed::Missed;
 use crate::exchange::noted;
@@ -47,7 +45,6 @@ use crate::stage::answer::Fault;
 use crate::stage::headers;
 use crate::stage::headers::Reading;
 use crate::stage::judge;
-use crate::stage::judge::Known;
 use crate::stage::judge::Refused;
 use crate::stage::judge::Verdict;
 use crate::stage::plan::Delivery;
@@ -248,7 +245,7 @@ impl<U: Upstream> Attempts<'_, U> {
         let share = self.gateway.held.take(0).ok()?;
         let tags = target.target.backend.capabilities.reasoning_tags.clone();
         let events = headers::is_event_stream(headers);
-        Some(Box::new(Watch::new(contract, tags, self.known(&target.target, None, 0), events, share)))
+        Some(Box::new(Watch::new(contract, tags, self.knowing(target, 0), events, share)))
     }
 
     /// A body that goes out as it comes, and must end by the exchange's deadline.
@@ -261,7 +258,7 @@ impl<U: Upstream> Attempts<'_, U> {
         let held = self.gateway.held.take(0).map_err(|_| missed::overloaded())?;
         let sift = Sift::new(self.request.include_usage);
         let backend = Arc::clone(&target.target.backend);
-        let judging = (self.plan.contract.clone(), self.known(&target.target, None, 0));
+        let judging = (self.plan.contract.clone(), self.knowing(target, 0));
         let listen = &self.gateway.settings.listen;
         let body = self.in_time(&backend, body);
         Ok(Box::new(Sifted::new(body, sift, judging, backend, held, listen.limits.response, listen.keepalive_after)))
@@ -326,26 +323,10 @@ impl<U: Upstream> Attempts<'_, U> {
         }))
     }
 
-    /// What is known of the exchange when the answer is judged. `added` are the bytes that shaping has put into the prompt.
-    fn known(&self, target: &Target, usage: Option<Usage>, added: usize) -> Known {
-        let prompt = self.request.texts().map(|spot| spot.close - spot.open).sum::<usize>() + added;
-        let price = target.price.as_ref().zip(usage);
-        let call = scene::Call {
-            usage,
-            cost_usd: price.and_then(|(price, usage)| {
-                price.cost(usage.input_tokens?, usage.cached_tokens.unwrap_or(0), usage.output_tokens?)
-            }),
-            latency: Some(self.incoming.arrived.elapsed()),
-            prompt_bytes: u64::try_from(prompt).ok(),
-            context: None,
-            request: scene::Asker {
-                model: Some(self.request.model.clone()),
-                team: None, // who calls has no team before there are keys
-                user: self.request.user.clone(),
-                time: Some(self.incoming.time.to_string()),
-            },
-        };
-        Known { call, minter: Minter { now: jiff::Timestamp::now(), seed: uuid::Uuid::new_v4().into_bytes() } }
+    /// What is known of the exchange before its answer has ended. `added` are the bytes that shaping has put into the prompt.
+    fn knowing(&self, target: &TargetPlan, added: usize) -> Knowing {
+        let Incoming { arrived, time, .. } = self.incoming;
+        Knowing::of(self.plan, self.request, (*arrived, *time), target.target.price.as_ref(), added)
     }
 
     async fn judged(
@@ -368,7 +349,7 @@ impl<U: Upstream> Attempts<'_, U> {
         }
         let tags = &target.target.backend.capabilities.reasoning_tags;
         let size: usize = reply.choices.iter().map(Choice::bytes).sum();
-        let known = self.known(&target.target, reply.usage, added);
+        let known = self.knowing(target, added).now(reply.usage);
         let (judgement, watched, came) = if size > INLINE_BYTES {
             let (contract, watch, tags) = (self.plan.contract.clone(), self.plan.watch.clone(), tags.clone());
             let judging = tokio::task::spawn_blocking(move || {

@@ -5,6 +5,7 @@ mod again;
 pub mod attempt;
 mod collect;
 pub mod deadline;
+mod known;
 pub mod missed;
 mod noted;
 pub mod open;

@@ -15,6 +15,7 @@ use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
 use crate::contract::Contract;
 use crate::exchange::attempt;
+use crate::exchange::known::Knowing;
 use crate::exchange::missed;
 use crate::exchange::missed::Missed;
 use crate::exchange::noted;
@@ -24,7 +25,6 @@ use crate::stage::admit::Share;
 use crate::stage::answer;
 use crate::stage::answer::Fault;
 use crate::stage::answer::Told;
-use crate::stage::judge::Known;
 use crate::stage::judge::Verdict;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
@@ -37,7 +37,7 @@ pub struct Sifted {
     body: UpstreamBody,
     sift: Option<Sift>,
     contract: Contract,
-    known: Known,
+    known: Knowing,
     backend: Arc<Backend>,
     held: Share,
     taken: usize,
@@ -72,10 +72,10 @@ type Finished = (Result<Ended, ReplyError>, Vec<u8>);
 
 impl Sifted {
     /// A stream at its start. `held` grows with what comes, up to `response_max` bytes.
-    pub fn new(
+    pub(super) fn new(
         body: UpstreamBody,
         sift: Sift,
-        (contract, known): (Contract, Known),
+        (contract, known): (Contract, Knowing),
         backend: Arc<Backend>,
         held: Share,
         response_max: usize,
@@ -185,11 +185,11 @@ impl Sifted {
             let (contract, known) = (self.contract.clone(), self.known.clone());
             self.judging = Some(tokio::task::spawn_blocking(move || {
                 let mut text = Vec::new();
-                (sift.finish(&contract, &known, &mut text), text)
+                (sift.finish(&contract, |usage| known.now(usage), &mut text), text)
             }));
             return None;
         }
-        let ended = sift.finish(&self.contract, &self.known, out);
+        let ended = sift.finish(&self.contract, |usage| self.known.now(usage), out);
         Some(self.finished(ended, out, record))
     }
 

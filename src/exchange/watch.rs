@@ -8,11 +8,11 @@ use crate::api::backend::openai_stream::Collector;
 use crate::api::reply::Reply;
 use crate::contract::Contract;
 use crate::dialect::table::ReasoningTag;
+use crate::exchange::known::Knowing;
 use crate::exchange::noted;
 use crate::record::Record;
 use crate::stage::admit::Share;
 use crate::stage::judge;
-use crate::stage::judge::Known;
 use crate::wire::sse::EventReader;
 
 /// Bytes of an answer up to which a copy is judged: it is judged where the last byte goes out.
@@ -22,7 +22,7 @@ const COPY_MAX: usize = 1 << 20;
 pub struct Watch {
     contract: Contract,
     tags: Vec<ReasoningTag>,
-    known: Known,
+    known: Knowing,
     events: bool,
     copy: BytesMut,
     share: Share,
@@ -32,7 +32,7 @@ pub struct Watch {
 
 impl Watch {
     /// A copy at its start. `events` tells that the answer is an event stream.
-    pub(super) fn new(contract: Contract, tags: Vec<ReasoningTag>, known: Known, events: bool, share: Share) -> Self {
+    pub(super) fn new(contract: Contract, tags: Vec<ReasoningTag>, known: Knowing, events: bool, share: Share) -> Self {
         Self { contract, tags, known, events, copy: BytesMut::new(), share, cut: false }
     }
 
@@ -51,8 +51,7 @@ impl Watch {
         match reply {
             Some(reply) => {
                 record.usage = reply.usage;
-                self.known.call.usage = reply.usage;
-                noted::watching(judge::judge(&self.contract, &reply, &self.tags, &self.known), record);
+                noted::watching(judge::judge(&self.contract, &reply, &self.tags, &self.known.now(reply.usage)), record);
             }
             None => record.unwatched = true,
         }

@@ -66,6 +66,8 @@ pub struct Terms {
     pub assigned: Vec<Arc<str>>,
     /// Whether an answer that is stored could be fetched around the gate, so that it must not be.
     pub unstored: bool,
+    /// Whether a gate looks at the tokens that the backend reports.
+    pub usage: bool,
     /// The response format that the request gets in place of its own: the name of the schema.
     pub format: Option<String>,
 }
@@ -89,6 +91,7 @@ impl Terms {
             terms.inject = terms.inject.max(policy.inject);
             terms.native = terms.native.max(policy.native);
             terms.unstored = true;
+            terms.usage |= policy.contract.reads_usage();
             if let Some(retry) = &policy.retry {
                 let on = retry.on.iter().map(|gate| (Arc::clone(&policy.name), Arc::clone(gate)));
                 match &mut terms.retry {

@@ -1,6 +1,7 @@
 //! The request as a target gets it: the caller's bytes, edited only where they must be.
 
 use bytes::Bytes;
+use serde_json::Value;
 
 use crate::api::ingress::chat::ChatRequest;
 use crate::api::ingress::chat::Content;
@@ -52,6 +53,9 @@ pub fn shape(
     }
     if terms.unstored && plan.target.backend.capabilities.store && request.store.is_none() {
         edits.set("store", b"false");
+    }
+    if terms.usage && request.stream && !request.include_usage {
+        edits.ask_for_usage();
     }
     for (name, limit) in &terms.limits {
         edits.limit(name, limit, &plan.target.backend.capabilities.without);
@@ -120,6 +124,15 @@ impl Edits<'_> {
                 self.gone.extend(own.map(|format| format.member));
             }
         }
+    }
+
+    /// Asks a stream for its usage, which a gate looks at. The caller does not get it unless it asked for it too.
+    fn ask_for_usage(&mut self) {
+        let own = self.request.member("stream_options").and_then(|(_, at)| self.request.body.get(at));
+        let own = own.and_then(|text| serde_json::from_slice::<serde_json::Map<String, Value>>(text).ok());
+        let mut options = own.unwrap_or_default();
+        options.insert("include_usage".to_owned(), Value::Bool(true));
+        self.set("stream_options", Value::Object(options).to_string().as_bytes());
     }
 
     /// Puts a member in the place of the one of its name, or beside the others.

@@ -7,6 +7,7 @@ use crate::api::ingress::chat_answer;
 use crate::api::ingress::chat_answer::Instead;
 use crate::api::reply::Reply;
 use crate::api::reply::ReplyError;
+use crate::api::reply::Usage;
 use crate::contract::Contract;
 use crate::stage::judge;
 use crate::stage::judge::Judgement;
@@ -82,11 +83,16 @@ impl Sift {
     }
 
     /// The stream has ended: judges its calls. Text that was still held goes to `out`.
-    pub fn finish(self, contract: &Contract, known: &Known, out: &mut Vec<u8>) -> Result<Ended, ReplyError> {
+    pub fn finish(
+        self,
+        contract: &Contract,
+        known: impl FnOnce(Option<Usage>) -> Known,
+        out: &mut Vec<u8>,
+    ) -> Result<Ended, ReplyError> {
         let (mut collector, mut released) = (self.collector, self.released);
         self.reader.finish(|data| event(&mut collector, &mut released, data, out))?;
         let collected = collector.finish()?;
-        let judgement = judge::judge(contract, &collected.reply, &[], known);
+        let judgement = judge::judge(contract, &collected.reply, &[], &known(collected.reply.usage));
         let started = |index: u64| released.iter().any(|choice| choice.index == index);
         let events = chat_answer::closing_events(&collected, started, true, self.include_usage);
         let without_calls = chat_answer::closing_events(&collected, started, false, self.include_usage);
@@ -162,7 +168,7 @@ mod tests {
         for piece in pieces {
             sift.feed(piece, &mut out).unwrap();
         }
-        let ended = sift.finish(&contract(), &Known::nothing(), &mut out).unwrap();
+        let ended = sift.finish(&contract(), |_| Known::nothing(), &mut out).unwrap();
         (String::from_utf8(out).unwrap(), ended)
     }
 

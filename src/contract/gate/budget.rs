@@ -88,6 +88,10 @@ fn duration(text: &str) -> Result<Duration, BuildError> {
 }
 
 impl Gate for BudgetGate {
+    fn reads_usage(&self) -> bool {
+        true
+    }
+
     fn check(&self, scene: &Scene<'_>, found: &mut Findings<'_>) {
         let Call { usage, cost_usd, latency, .. } = scene.call;
         if let Some(ceiling) = &self.cost_usd {

@@ -43,6 +43,10 @@ fn build(settings: &Value, _: &Build<'_>) -> Result<Box<dyn Gate>, Vec<BuildErro
 }
 
 impl Gate for ContextGate {
+    fn reads_usage(&self) -> bool {
+        true
+    }
+
     fn check(&self, scene: &Scene<'_>, found: &mut Findings<'_>) {
         let call = scene.call;
         let Some(tokens) = call.usage.and_then(|usage| usage.input_tokens) else {

@@ -59,6 +59,11 @@ pub trait Gate: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// Whether it looks at the tokens that the backend reports, so that a stream must be asked for them.
+    fn reads_usage(&self) -> bool {
+        false
+    }
+
     /// Whether what it judges is tied to the source, so that a model cannot please it by changing the answer alone.
     fn is_tied_to_source(&self) -> bool {
         false

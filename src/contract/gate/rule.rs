@@ -67,6 +67,10 @@ fn build(settings: &Value, build: &Build<'_>) -> Result<Box<dyn Gate>, Vec<Build
 }
 
 impl Gate for Rule {
+    fn reads_usage(&self) -> bool {
+        self.expression.reads(Variable::Usage)
+    }
+
     fn check(&self, scene: &Scene<'_>, found: &mut Findings<'_>) {
         let mut bindings = scene.bindings();
         match &self.each {
