@@ -42,7 +42,7 @@ pub(super) static CONTROL_FORMAT: LazyLock<Format> =
     LazyLock::new(|| Format::of::<ControlFile>("the control", "`name`, `output` and `expect`"));
 
 /// Names that are no gate of the policy and yet can fire: what is checked before any gate.
-const BEFORE_GATES: [&str; 2] = ["extraction", "schema"];
+const BEFORE_GATES: [&str; 3] = ["extraction", "schema", "assign"];
 
 /// One recorded answer, and what must become of it.
 #[derive(Clone, Debug)]
