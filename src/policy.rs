@@ -345,31 +345,38 @@ impl Glob {
 }
 
 impl Policy {
-    /// What the policy judges of the answer to such a request; none where it does not match it.
-    pub fn concerns(&self, asked: Asked<'_>) -> Option<Subject> {
-        self.matches.iter().find_map(|entry| entry.subject(asked))
+    /// What the policy judges of the answer to such a request, by every entry that matches it; nothing where none does.
+    pub fn concerns(&self, asked: Asked<'_>) -> Vec<Subject> {
+        let mut subjects = Vec::new();
+        for subject in self.matches.iter().flat_map(|entry| entry.subjects(asked)) {
+            if !subjects.contains(&subject) {
+                subjects.push(subject);
+            }
+        }
+        subjects
     }
 
     /// What it judges where it is asked for by name, or bound to the caller's key: as where it matches, else the content.
-    pub fn named(&self, asked: Asked<'_>) -> Subject {
-        self.concerns(asked).unwrap_or(Subject::Content)
+    pub fn named(&self, asked: Asked<'_>) -> Vec<Subject> {
+        let subjects = self.concerns(asked);
+        if subjects.is_empty() { vec![Subject::Content] } else { subjects }
     }
 }
 
 impl Match {
-    fn subject(&self, asked: Asked<'_>) -> Option<Subject> {
+    fn subjects(&self, asked: Asked<'_>) -> Vec<Subject> {
         let model = self.models.is_empty() || self.models.iter().any(|glob| glob.matches(asked.model));
         let team = self.teams.is_empty() || asked.team.is_some_and(|team| self.teams.iter().any(|own| own == team));
         let schema = self.schema_names.is_empty()
             || asked.schema_name.is_some_and(|name| self.schema_names.iter().any(|glob| glob.matches(name)));
         if !(model && team && schema) {
-            return None;
+            return Vec::new();
         }
         if self.tools.is_empty() {
-            return Some(Subject::Content);
+            return vec![Subject::Content];
         }
-        let tool = self.tools.iter().find(|tool| asked.tools.contains(&tool.as_str()))?;
-        Some(Subject::Tool(tool.as_str().into()))
+        let offered = self.tools.iter().filter(|tool| asked.tools.contains(&tool.as_str()));
+        offered.map(|tool| Subject::Tool(tool.as_str().into())).collect()
     }
 }
 
@@ -522,20 +529,20 @@ mod tests {
     #[test]
     fn within_an_entry_all_conditions_hold() {
         let entry = Match { models: glob("order-*"), teams: vec!["pos".into(), "kiosk".into()], ..Match::default() };
-        assert_eq!(entry.subject(ASKED), Some(Subject::Content));
-        assert_eq!(entry.subject(Asked { team: Some("web"), ..ASKED }), None);
-        assert_eq!(entry.subject(Asked { team: None, ..ASKED }), None);
-        assert_eq!(entry.subject(Asked { model: "chat", ..ASKED }), None);
+        assert_eq!(entry.subjects(ASKED), [Subject::Content]);
+        assert_eq!(entry.subjects(Asked { team: Some("web"), ..ASKED }), []);
+        assert_eq!(entry.subjects(Asked { team: None, ..ASKED }), []);
+        assert_eq!(entry.subjects(Asked { model: "chat", ..ASKED }), []);
     }
 
     #[test]
     fn a_tool_is_judged_where_it_is_offered() {
         let entry = Match { tools: vec!["place_order".into()], ..Match::default() };
-        assert_eq!(entry.subject(ASKED), Some(Subject::Tool("place_order".into())));
-        assert_eq!(entry.subject(Asked { tools: &[], ..ASKED }), None);
+        assert_eq!(entry.subjects(ASKED), [Subject::Tool("place_order".into()]));
+        assert_eq!(entry.subjects(Asked { tools: &[], ..ASKED }), []);
         let schema = Match { schema_names: glob("ord?r"), ..Match::default() };
-        assert_eq!(schema.subject(ASKED), Some(Subject::Content));
-        assert_eq!(schema.subject(Asked { schema_name: None, ..ASKED }), None);
+        assert_eq!(schema.subjects(ASKED), [Subject::Content]);
+        assert_eq!(schema.subjects(Asked { schema_name: None, ..ASKED }), []);
     }
 
     #[test]

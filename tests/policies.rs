@@ -486,6 +486,13 @@ fn a_tool_is_judged_by_the_policy_that_names_it_and_others_can_be_denied() {
     assert_eq!(message(&asked)["refusal"], "Is it 1 and 2?");
     upstream.always(call(r#"{"a":1}"#));
     gateway.chat(&ask("chat", &offered)).assert_error(422, "contract_violation", "tool_violation");
+    // An entry for the alias takes nothing away from one for the tool: both are judged.
+    let both = policy.replace("[{tool: add}]", "[{model: chat}, {tool: add}]");
+    let both = Setup::of(&upstream).policy("sum", &both).policy_file("sum", "sum.schema.json", SUM_SCHEMA).start();
+    upstream.always(call(HIGH));
+    both.chat(&ask("chat", &offered)).assert_error(422, "contract_violation", "contract_rejected");
+    upstream.always(Script::says(HIGH));
+    both.chat(&ask("chat", &offered)).assert_error(422, "contract_violation", "contract_rejected");
     let deny = setup("tools: deny\n").start();
     deny.chat(&ask("chat", &offered)).assert_error(400, "invalid_request_error", "tools_not_allowed");
     upstream.always(call(GOOD_SUM));

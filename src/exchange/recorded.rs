@@ -111,7 +111,7 @@ impl Judge {
     fn new(policy: Option<Arc<Policy>>, prepared: Option<Contract>, limits: SchemaLimits) -> Self {
         let reasoning = Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags;
         let tool = policy.as_ref().and_then(|policy| only_tool(policy)).map(str::to_owned);
-        let binding = bound(policy.as_ref(), subject(tool.as_deref()));
+        let binding = bound(policy.as_ref(), vec![subject(tool.as_deref())]);
         Self { tool, policy, prepared, binding, limits, reasoning, compiled: Mutex::default() }
     }
 
@@ -122,7 +122,7 @@ impl Judge {
     pub fn by_policy(policy: Arc<Policy>, limits: SchemaLimits) -> Result<Self, NotJudged> {
         let tool = only_tool(&policy);
         let request = ChatRequest::read(silent(tool))?;
-        let binding = bound(Some(&policy), subject(tool));
+        let binding = bound(Some(&policy), vec![subject(tool)]);
         let prepared = plan::contract(&request, Schemas::default(), &binding.enforced)?;
         Ok(Self::new(Some(policy), Some(prepared), limits))
     }
@@ -187,8 +187,8 @@ impl Judge {
         let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         let asked =
             Asked { model: &request.model, team: None, schema_name: request.schema_name.as_deref(), tools: &tools };
-        let subject = self.policy.as_ref().map_or(Subject::Content, |policy| policy.named(asked));
-        let binding = bound(self.policy.as_ref(), subject);
+        let subjects = self.policy.as_ref().map_or_else(|| vec![Subject::Content], |policy| policy.named(asked));
+        let binding = bound(self.policy.as_ref(), subjects);
         let schemas = self.schemas(request, &binding)?;
         let mut contract = plan::contract(request, schemas, &binding.enforced)?;
         if contract.is_empty() && contract.scopes.is_empty() {
@@ -267,9 +267,11 @@ fn prompt_bytes(request: Option<&ChatRequest>, source: Option<&[Arc<str>]>) -> O
 }
 
 /// The binding of one policy, as one that enforces.
-fn bound(policy: Option<&Arc<Policy>>, subject: Subject) -> Binding {
-    let enforced = policy.map(|policy| Bound { policy: Arc::clone(policy), subject });
-    Binding { enforced: enforced.into_iter().collect(), watched: Vec::new() }
+fn bound(policy: Option<&Arc<Policy>>, subjects: Vec<Subject>) -> Binding {
+    let bind = |policy: &Arc<Policy>| {
+        subjects.into_iter().map(|subject| Bound { policy: Arc::clone(policy), subject }).collect()
+    };
+    Binding { enforced: policy.map(bind).unwrap_or_default(), watched: Vec::new() }
 }
 
 /// The scope with these pages as its source. Facts are found in the messages, or in the pages where there are none.

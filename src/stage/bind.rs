@@ -49,7 +49,10 @@ impl Binding {
                 PolicyRef { name: Arc::clone(&policy.name), digest: policy.digest, enforced }
             }
         };
-        self.enforced.iter().map(of(true)).chain(self.watched.iter().map(of(false))).collect()
+        let mut refs: Vec<PolicyRef> =
+            self.enforced.iter().map(of(true)).chain(self.watched.iter().map(of(false))).collect();
+        refs.dedup(); // one that judges content and tools is one policy
+        refs
     }
 }
 
@@ -95,12 +98,8 @@ pub fn bind(
     let mut found = Vec::new();
     for policy in policies.iter() {
         let is_named = by_header.iter().chain(in_body).any(|name| **name == *policy.name);
-        let subject = match (policy.concerns(asked), is_named) {
-            (Some(subject), _) => subject,
-            (None, true) => policy.named(asked),
-            (None, false) => continue,
-        };
-        found.push((Bound { policy: Arc::clone(policy), subject }, is_named));
+        let subjects = if is_named { policy.named(asked) } else { policy.concerns(asked) };
+        found.extend(subjects.into_iter().map(|subject| (Bound { policy: Arc::clone(policy), subject }, is_named)));
     }
     // Who names a policy wants data; so does one policy that demands it, for all that judge the content.
     let demands = |(bound, is_named): &(Bound, bool)| {
@@ -146,7 +145,8 @@ fn permitted(binding: Binding, request: &ChatRequest) -> Result<Binding, NotBoun
         }
     }
     for bound in binding.enforced.iter().filter(|bound| bound.policy.tools == OtherTools::Deny) {
-        let judged = |name: &str| matches!(&bound.subject, Subject::Tool(own) if **own == *name);
+        let own = || binding.enforced.iter().filter(|other| other.policy.name == bound.policy.name);
+        let judged = |name: &str| own().any(|other| matches!(&other.subject, Subject::Tool(own) if **own == *name));
         if let Some(tool) = request.tools.iter().find(|tool| !judged(&tool.name)) {
             let message = format!(
                 "the policy `{}` takes no tools but its own, and the request offers `{}`",
