@@ -538,7 +538,7 @@ mod tests {
     #[test]
     fn a_tool_is_judged_where_it_is_offered() {
         let entry = Match { tools: vec!["place_order".into()], ..Match::default() };
-        assert_eq!(entry.subjects(ASKED), [Subject::Tool("place_order".into()]));
+        assert_eq!(entry.subjects(ASKED), [Subject::Tool("place_order".into())]);
         assert_eq!(entry.subjects(Asked { tools: &[], ..ASKED }), []);
         let schema = Match { schema_names: glob("ord?r"), ..Match::default() };
         assert_eq!(schema.subjects(ASKED), [Subject::Content]);
