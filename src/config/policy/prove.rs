@@ -114,7 +114,8 @@ fn fault(control: &Control, judgement: &Judgement) -> Option<String> {
     if let Some(gate) = &control.gate {
         let fired = judgement.gates.iter().any(|seen| *seen.gate == **gate && seen.health == GateHealth::Fired);
         let before = (gate == "extraction" && stage == "extract")
-            || (gate == "schema" && found.is_some_and(|all| all.iter().any(|violation| &*violation.gate == "schema")));
+            || (["schema", "assign"].contains(&gate.as_str())
+                && found.is_some_and(|all| all.iter().any(|violation| *violation.gate == **gate)));
         if !fired && !before {
             return Some(format!("gate `{gate}` was to fire and did not{because}"));
         }
