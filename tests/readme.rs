@@ -83,6 +83,7 @@ fn the_configuration_is_valid() {
 #[track_caller]
 fn of_a_clone() -> Gateway {
     let clone = std::fs::read_to_string(in_repository("config/portcullis.yaml")).unwrap();
+    let clone = clone.replace("../policies ", &format!("{} ", in_repository("policies").display()));
     let listen =
         "listen: {address: \"127.0.0.1:0\", hold: {keepalive_after: 20ms}}\nadmin: {address: \"127.0.0.1:0\"}\n";
     Gateway::start(&format!("{clone}\n{listen}"))
@@ -98,7 +99,7 @@ fn own(head: &Head) -> Vec<&str> {
 #[test]
 fn the_first_request_gets_bare_json_and_the_second_an_error() {
     let gateway = of_a_clone();
-    let curl = block("sh", "curl");
+    let curl = block("sh", "demo/fenced");
     let path = between(&curl, "http://127.0.0.1:8787", " ");
     let body = between(&curl, "-d '", "'\n");
     let asked: Value = serde_json::from_str(body).unwrap();
@@ -122,6 +123,36 @@ fn the_first_request_gets_bare_json_and_the_second_an_error() {
 }
 
 #[test]
+fn the_order_is_asked_back_about_as_the_readme_says() {
+    let gateway = of_a_clone();
+    let curl = block("sh", "demo/order_forgotten");
+    let path = between(&curl, "http://127.0.0.1:8787", " ");
+    let body = between(&curl, "-d '", "'\n");
+    let policy = between(&curl, "x-portcullis-policy: ", "'");
+    let post = |body: &str| gateway.call("POST", path, &[("x-portcullis-policy", policy)], body.as_bytes());
+    let order = |answer: &Answer| serde_json::from_str::<Value>(&answer.content()).unwrap();
+    let asked = post(body);
+    let told = order(&asked);
+    assert_eq!((asked.status(), asked.outcome()), (200, "clarified"), "{asked}");
+    assert_eq!(told["status"], "needs_clarification");
+    assert_eq!(told["constraints"]["allergens"], serde_json::json!(["sesame"]));
+    assert!(readme().contains(told["clarification_question"].as_str().unwrap()), "{told}");
+    let said = |model: &str, words: &str| {
+        let body: Value = serde_json::from_str(body).unwrap();
+        let old = body["messages"][0]["content"].as_str().unwrap().to_owned();
+        post(&body.to_string().replace("demo/order_forgotten", model).replace(&old, words))
+    };
+    let rejected = said("demo/order_allergen", "I have a peanut allergy. Prawn noodles, please.");
+    assert_eq!(
+        (rejected.outcome(), order(&rejected)["status"].as_str()),
+        ("rejected", Some("rejected_safety")),
+        "{rejected}"
+    );
+    let accepted = said("demo/order_right", "A large iced latte with vanilla, please.");
+    assert_eq!(accepted.outcome(), "accepted", "{accepted}");
+}
+
+#[test]
 fn headers_tell_what_is_known_when_they_go_out() {
     let gateway = of_a_clone();
     let request = |model: &str, rest: &str| {
@@ -130,12 +161,14 @@ fn headers_tell_what_is_known_when_they_go_out() {
     let judged = format!(",{}", format());
     let tools = r#","tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object"}}}],"stream":true"#;
     let all = ["attempts", "backend", "native", "outcome", "overhead-us", "request-id"];
+    let bound = ["attempts", "backend", "native", "outcome", "overhead-us", "policy", "request-id"];
     let unasked = ["attempts", "outcome", "overhead-us", "request-id"];
     let without_outcome = ["attempts", "backend", "native", "overhead-us", "request-id"];
     for (what, body, names) in [
         ("accepted", request("demo", &judged), &all[..]),
         ("rejected", request("demo/wrong_type", &judged), &all),
         ("relayed", request("demo", ""), &all),
+        ("bound", request("demo", r#","portcullis":{"policy":["orders"]}"#), &bound),
         ("denied", request("demo", r#","response_format":{"type":"json_schema"}"#), &unasked),
         ("sifted", request("demo", tools), &without_outcome),
         ("kept alive", request("demo/slow", &format!(r#"{judged},"stream":true"#)), &["request-id"]),
@@ -144,7 +177,9 @@ fn headers_tell_what_is_known_when_they_go_out() {
         assert_eq!(own(&head), names, "{what}: {head:?}");
     }
     let told = spans(&readme()).into_iter().filter_map(|span| Some(span.strip_prefix("x-portcullis-")?.to_owned()));
-    assert_eq!(told.collect::<BTreeSet<_>>().iter().collect::<Vec<_>>(), all);
+    let mut every: Vec<&str> = bound.into_iter().chain(["dropped"]).collect();
+    every.sort_unstable();
+    assert_eq!(told.collect::<BTreeSet<_>>().iter().collect::<Vec<_>>(), every);
 }
 
 #[test]
@@ -199,7 +234,16 @@ fn every_code_comes_with_its_status() {
                 assert_eq!(status, Some(code.status().as_u16()), "`{name}`");
                 told.insert(*code);
             } else {
-                let other = ["content", "arguments", "message.refusal", "content_filter"].contains(&name);
+                let other = [
+                    "content",
+                    "arguments",
+                    "message.refusal",
+                    "content_filter",
+                    "message.portcullis",
+                    "questions",
+                    "violations",
+                ]
+                .contains(&name);
                 assert!(other || kinds.contains(name), "`{name}` is no code");
             }
         }
