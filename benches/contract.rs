@@ -30,7 +30,7 @@ const LINES: usize = 8;
 
 fn policy(name: &str) -> Arc<Policy> {
     let files = Files::folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("policies").join(name)).unwrap();
-    load::load(&files, SchemaLimits::default()).map_err(|errors| errors.to_string()).unwrap().policy
+    load(&files, SchemaLimits::default()).map_err(|errors| errors.to_string()).unwrap().policy.into()
 }
 
 fn amount(line: usize) -> usize {
@@ -118,7 +118,7 @@ fn benches(c: &mut Criterion) {
         group.bench_function(name, |b| b.iter(|| recorded::judge(black_box(&contract), &said, &[]).gates.len()));
         group.bench_function(format!("{name}: prepare"), |b| {
             let ground = || LazyGround::new(Arc::clone(&invoices.contract), pages.clone(), pages.clone());
-            b.iter(|| ground().ready().source.pages().len());
+            b.iter(|| ground().get().source.pages().len());
         });
     }
 
