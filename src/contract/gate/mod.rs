@@ -5,6 +5,8 @@ pub mod context;
 pub mod fact;
 pub mod math;
 pub mod member;
+#[cfg(test)]
+mod properties;
 pub mod provenance;
 pub mod quote;
 pub mod rule;

@@ -1,0 +1,115 @@
+//! What holds of every contract, whatever its gates and whatever the answer.
+
+use proptest::prelude::*;
+
+use super::testing;
+use super::*;
+use crate::contract::PolicyContract;
+use crate::contract::ground::LazyGround;
+use crate::contract::scene::Answer;
+use crate::contract::scene::Call;
+use crate::json::path::Segment;
+
+/// Real gates, some of which most of the answers below break.
+const GATES: [(&str, &str); 12] = [
+    ("math", r#"{"sum":["$.a","$.b"],"equals":"$.total"}"#),
+    ("math", r#"{"sum":"$.list[*]","equals":"$.total"}"#),
+    ("math", r#"{"compare":["$.a","<=","$.b"]}"#),
+    ("math", r#"{"range":{"path":"$.list[*]","min":0,"max":3}}"#),
+    ("quote", r#"{"quote":"$.q"}"#),
+    ("quote", r#"{"quote":"$.list[*]","number":{"locale":"en"}}"#),
+    ("text", r#"{"path":"$.q","forbid":"sorry","max_chars":4}"#),
+    ("unique", r#""$.list[*]""#),
+    ("rule", r#""size(output.list) > 0""#),
+    ("rule", r#""output.a + output.b == output.total""#),
+    ("rule", r#""output.q in source || output.a == 1""#),
+    ("budget", r#"{"output_tokens":5}"#),
+];
+const SOURCE: &str = "one 1 two 2.5 sorry";
+
+fn member() -> impl Strategy<Value = (&'static str, String)> {
+    let number = prop_oneof![Just("1"), Just("2.5"), Just("3.50"), Just("-1"), Just("1e0"), Just("0")];
+    let value = prop_oneof![
+        4 => number.clone().prop_map(str::to_owned),
+        1 => prop_oneof![Just("null"), Just("\"1\""), Just("true"), Just("{}")].prop_map(str::to_owned),
+        2 => prop_oneof![Just("\"one\""), Just("\"sorry\""), Just("\"ONE\""), Just("\"\"")].prop_map(str::to_owned),
+        3 => prop::collection::vec(number, 0..4).prop_map(|items| format!("[{}]", items.join(","))),
+    ];
+    (prop_oneof![Just("a"), Just("b"), Just("total"), Just("q"), Just("list")], value)
+}
+
+fn answers() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+    prop::collection::vec(member(), 0..8).prop_map(|members| {
+        let mut seen = std::collections::BTreeSet::new();
+        members.into_iter().filter(|(key, _)| seen.insert(*key)).collect()
+    })
+}
+
+fn text(members: &[(&str, String)]) -> String {
+    let members: Vec<String> = members.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn contract(gates: &[usize]) -> Arc<PolicyContract> {
+    let mut contract = PolicyContract::default();
+    for gate in gates {
+        let (kind, settings) = GATES[*gate];
+        testing::add(&mut contract, kind, settings, Presence::default()).unwrap();
+    }
+    Arc::new(contract)
+}
+
+fn judged(contract: &Arc<PolicyContract>, answer: &str) -> Judged {
+    let pages = vec![Arc::from(SOURCE)];
+    let ground = LazyGround::new(Arc::clone(contract), pages.clone(), pages);
+    let answer = Answer::read(answer).unwrap();
+    run(&Scene { answer: &answer, contract, ground: ground.get(), call: &Call::default(), schemas: &[] })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_gate_more_never_turns_a_rejection_into_an_acceptance(
+        gates in prop::collection::vec(0..GATES.len(), 0..5), more in 0..GATES.len(), members in answers(),
+    ) {
+        let answer = text(&members);
+        let before = judged(&contract(&gates), &answer);
+        let after = judged(&contract(&[&gates[..], &[more]].concat()), &answer);
+        prop_assert!(after.total >= before.total);
+        prop_assert_eq!(&after.violations[..before.violations.len()], &before.violations[..]);
+        prop_assert!(after.action >= before.action);
+    }
+
+    #[test]
+    fn a_violation_names_a_node_or_what_its_parent_lacks(
+        gates in prop::collection::vec(0..GATES.len(), 1..6), members in answers(),
+    ) {
+        let text = text(&members);
+        let answer = Answer::read(&text).unwrap();
+        for violation in judged(&contract(&gates), &text).violations {
+            let at = violation.at.expect("every violation of a gate has its bytes");
+            match answer.root().at(&violation.path) {
+                Some(place) => prop_assert_eq!(place.range(), at, "{}", violation.path),
+                None => {
+                    let (last, parents) = violation.path.segments().split_last().unwrap();
+                    let parent = answer.root().at(&Path::new(parents.to_vec())).expect("what is lacking lacks in something");
+                    prop_assert!(matches!(last, Segment::Key(_) | Segment::Index(_)));
+                    prop_assert_eq!(parent.range(), at, "{}", violation.path);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_is_said_twice_and_the_order_of_members_decides_nothing(
+        gates in prop::collection::vec(0..GATES.len(), 0..6), members in answers(),
+    ) {
+        let contract = contract(&gates);
+        let once = judged(&contract, &text(&members));
+        prop_assert_eq!(&once, &judged(&contract, &text(&members)));
+        let turned: Vec<_> = members.iter().rev().cloned().collect();
+        let other = judged(&contract, &text(&turned));
+        prop_assert_eq!((once.total, once.action), (other.total, other.action));
+    }
+}
