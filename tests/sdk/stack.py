@@ -28,6 +28,22 @@ SECRETS = [UPSTREAM_KEY, CLIENT_KEY, "Let me know if anything is missing", "that
 # circuit which opens, rightly, on one test is no concern of the next.
 FAILING = ["http_400", "http_401", "http_429", "http_500", "http_503", "error_in_200", "html_in_200", "cut", "error_in_stream", "empty", "blank", "endless"]
 USES = ["create", "parse", "stream", "other"]
+# The orders that the demo backend takes, right and wrong.
+ORDERS = ["order_right", "order_allergen", "order_invented", "order_forgotten"]
+# A policy that asks and rejects in the ways that are the default: a refusal, and an error.
+ASKING = """version: 1
+match: by_name
+schema: order.schema.json
+data: {menu: {file: menu.json, key: sku}}
+gates:
+  - name: changes-on-menu
+    each: "$.items[*]"
+    rule: this.additions.all(a, a in data.menu[this.sku].additions)
+    on_violation: clarify
+    say: "We have no {{ this.additions | join(', ') }}. What would you like instead?"
+  - name: no-peanuts
+    rule: "!(output.items.exists(i, i.sku == 'PRAWN_NOODLES') && 'peanut' in output.constraints.allergens)"
+"""
 
 
 def binary() -> str:
@@ -100,18 +116,27 @@ def config(upstream: str) -> str:
         "auth: {mode: none}",
         "telemetry: {log: info}",
         "drain: 2s",
+        "policies: policies",
         "backends:",
+        "  demo: {kind: demo}",
         f'  up: {{kind: openai, base_url: "{upstream}/v1", api_key: "{UPSTREAM_KEY}"}}',
     ]
     names = [(behaviour, use) for behaviour in FAILING for use in USES]
     lines += [f'  {b}-{use}: {{kind: openai, base_url: "{upstream}/v1", api_key: "{UPSTREAM_KEY}"}}' for b, use in names]
     lines.append("models:")
     lines += [f'  "{b}--{use}": {{targets: [{{backend: {b}-{use}}}]}}' for b, use in names]
+    lines += [f'  "demo/{name}": {{targets: [{{backend: demo, model: demo/{name}}}]}}' for name in ORDERS]
     lines.append('  "*": {targets: [{backend: up}]}')
     return "\n".join(lines) + "\n"
 
 
 def start_gateway(text: str, folder: Path) -> Process:
+    shutil.copytree(ROOT / "policies" / "orders", folder / "policies" / "orders")
+    asking = folder / "policies" / "asking"
+    asking.mkdir()
+    (asking / "policy.yaml").write_text(ASKING)
+    for name in ("order.schema.json", "menu.json"):
+        shutil.copy(ROOT / "policies" / "orders" / name, asking)
     path = folder / "portcullis.yaml"
     path.write_text(text)
     return Process([binary(), "serve", "--config", str(path)], ["listening", "admin"], folder / "gateway.log")

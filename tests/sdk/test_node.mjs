@@ -268,6 +268,47 @@ for (const [behaviour, kind, statuses, code, uses] of FAILED) {
   }
 }
 
+const order = (name, said, policy, more = {}) => [
+  { model: `demo/${name}`, messages: [{ role: "user", content: said }], ...more },
+  { headers: { "x-portcullis-policy": policy } },
+];
+const LATTE = "A large iced latte with vanilla, please.";
+const PEANUT = "I'm allergic to peanuts. Prawn noodles, please.";
+const PINEAPPLE = "A margherita with pineapple, please.";
+
+async function streamed(name, said, policy) {
+  const { chat } = newClient();
+  const deltas = (await collect(await chat.create(...order(name, said, policy, { stream: true })))).flatMap((c) => c.choices);
+  const join = (key) => deltas.map((choice) => choice.delta[key] ?? "").join("");
+  return { content: join("content"), refusal: join("refusal") };
+}
+
+test("orders: accepted, whole and streamed", async () => {
+  const { chat } = newClient();
+  const got = (await chat.create(...order("order_right", LATTE, "orders"))).choices[0].message.content;
+  assert.equal(JSON.parse(got).status, "accepted");
+  assert.deepEqual(await streamed("order_right", LATTE, "orders"), { content: got, refusal: "" });
+});
+
+test("orders: rejected and clarified as objects", async () => {
+  const { chat } = newClient();
+  const got = JSON.parse((await chat.create(...order("order_allergen", PEANUT, "orders"))).choices[0].message.content);
+  assert.deepEqual([got.status, got.items, got.constraints.allergens], ["rejected_safety", [], ["peanut"]]);
+  const asked = JSON.parse((await streamed("order_invented", PINEAPPLE, "orders")).content);
+  assert.equal(asked.status, "needs_clarification");
+  assert.match(asked.clarification_question, /pineapple/);
+});
+
+test("orders: clarified as a refusal, rejected as an error", async () => {
+  const { chat } = newClient();
+  const question = "We have no pineapple. What would you like instead?";
+  const { message } = (await chat.create(...order("order_invented", PINEAPPLE, "asking"))).choices[0];
+  assert.deepEqual([message.content, message.refusal], [null, question]);
+  assert.deepEqual(await streamed("order_invented", PINEAPPLE, "asking"), { content: "", refusal: question });
+  const error = await raised(OpenAI.UnprocessableEntityError, () => chat.create(...order("order_allergen", PEANUT, "asking")));
+  assertRejected(error, "contract_rejected");
+});
+
 test("failed: the upstream's rate limit", async () => {
   const { chat, counter } = newClient({ maxRetries: 0 });
   const model = "http_429--create";

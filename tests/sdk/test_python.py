@@ -323,6 +323,91 @@ class Rejected(Case):
         self.assertEqual(calls(model)["calls"], 0)
 
 
+class Item(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    sku: str
+    quantity: int
+    size: str
+    additions: list[str]
+    removals: list[str]
+    special_instructions: str | None
+
+
+class Constraints(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    allergens: list[str]
+    dietary: list[str]
+
+
+class Order(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    status: str
+    items: list[Item]
+    constraints: Constraints
+    clarification_question: str | None
+    reasons: list[str]
+
+
+class Orders(Case):
+    """The policy `orders`, and one that asks and rejects by default, in front of the demo backend."""
+
+    LATTE = "A large iced latte with vanilla, please."
+    PEANUT = "I'm allergic to peanuts. Prawn noodles, please."
+    PINEAPPLE = "A margherita with pineapple, please."
+    SESAME = "I'm not allergic to eggs, but to sesame. A tomato soup, please."
+
+    def order(self, name: str, said: str, policy: str = "orders", **more):
+        messages = [{"role": "user", "content": said}]
+        return self.chat.create(model=f"demo/{name}", messages=messages, extra_headers={"x-portcullis-policy": policy}, **more)
+
+    def parsed(self, name: str, said: str, policy: str = "orders"):
+        body = {"portcullis": {"policy": [policy]}}
+        return self.chat.parse(model=f"demo/{name}", messages=[{"role": "user", "content": said}], response_format=Order, extra_body=body)
+
+    def streamed(self, name: str, said: str, policy: str = "orders"):
+        chunks = list(self.order(name, said, policy, stream=True))
+        deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+        self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices][-1], "stop")
+        text = "".join(delta.content or "" for delta in deltas)
+        return text, "".join(getattr(delta, "refusal", None) or "" for delta in deltas)
+
+    def test_accepted(self):
+        whole = self.order("order_right", self.LATTE).choices[0].message.content
+        self.assertEqual(json.loads(whole)["status"], "accepted")
+        self.assertEqual(self.streamed("order_right", self.LATTE), (whole, ""))
+        order = self.parsed("order_right", self.LATTE).choices[0].message.parsed
+        self.assertEqual((order.items[0].sku, order.items[0].additions), ("ICED_LATTE", ["vanilla"]))
+
+    def test_rejected_as_an_object(self):
+        order = self.parsed("order_allergen", self.PEANUT).choices[0].message.parsed
+        self.assertEqual((order.status, order.items, order.constraints.allergens), ("rejected_safety", [], ["peanut"]))
+        text, _ = self.streamed("order_allergen", self.PEANUT)
+        self.assertEqual(json.loads(text)["status"], "rejected_safety")
+        self.assertNotIn("PRAWN_NOODLES", text)
+
+    def test_clarified_as_an_object(self):
+        for name, said, word in (("order_invented", self.PINEAPPLE, "pineapple"), ("order_forgotten", self.SESAME, "sesame")):
+            order = self.parsed(name, said).choices[0].message.parsed
+            self.assertEqual((order.status, order.items), ("needs_clarification", []))
+            self.assertIn(word, order.clarification_question)
+            text, _ = self.streamed(name, said)
+            self.assertEqual(json.loads(text)["clarification_question"], order.clarification_question)
+
+    def test_clarified_as_a_refusal(self):
+        question = "We have no pineapple. What would you like instead?"
+        message = self.parsed("order_invented", self.PINEAPPLE, "asking").choices[0].message
+        self.assertEqual((message.parsed, message.content, message.refusal), (None, None, question))
+        self.assertEqual(message.portcullis["outcome"], "clarified")
+        self.assertEqual(self.streamed("order_invented", self.PINEAPPLE, "asking"), ("", question))
+
+    def test_rejected_as_an_error(self):
+        for stream in (False, True):
+            ask = lambda: list(self.order("order_allergen", self.PEANUT, "asking", stream=stream))
+            error = self.raises(openai.UnprocessableEntityError, ask)
+            self.assert_rejected(error, "contract_rejected")
+            self.assertEqual([v["gate"] for v in error.body["portcullis"]["violations"]], ["no-peanuts"])
+
+
 class Failed(Case):
     def ask(self, behaviour: str, use: str):
         model = f"{behaviour}--{use}"
