@@ -160,6 +160,11 @@ impl Folded {
         Some((map.start(start)?, map.end(end)?))
     }
 
+    /// Where the byte `at` of the source is written, or the piece begins that it became a part of.
+    pub(super) fn folded_before(&self, at: usize) -> usize {
+        self.map.as_ref().map_or(0, |map| map.folded_before(at))
+    }
+
     /// Bytes that were folded so far.
     pub(super) fn source_bytes(&self) -> usize {
         self.map.as_ref().map_or(0, Map::source_bytes)

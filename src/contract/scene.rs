@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +12,7 @@ use serde_json::Value;
 use crate::api::reply::Usage;
 use crate::contract::PolicyContract;
 use crate::contract::ground::Ground;
+use crate::contract::number::Printed;
 use crate::contract::rule::Bindings;
 use crate::contract::rule::RuleValue;
 use crate::contract::rule::STEPS_MAX;
@@ -95,12 +98,16 @@ pub struct Answer<'t> {
     tree: OnceCell<Value>,
     /// Steps that rules may still take on it, all gates together.
     steps: Cell<u64>,
+    printed: RefCell<HashMap<Asked, Printed, ahash::RandomState>>,
 }
+
+/// The gate and the ground that a number was read by, and where its evidence begins in the answer.
+type Asked = (usize, usize, usize);
 
 impl<'t> Answer<'t> {
     /// Reads an answer, which strict extraction has accepted.
     pub fn read(text: &'t str) -> Result<Self, JsonFault> {
-        Ok(Self { text, tape: Tape::of(text)?, tree: OnceCell::new(), steps: Cell::new(STEPS_MAX) })
+        Ok(Self { text, tape: Tape::of(text)?, tree: OnceCell::new(), steps: Cell::new(STEPS_MAX), printed: RefCell::default() })
     }
 
     /// Its text.
@@ -113,10 +120,27 @@ impl<'t> Answer<'t> {
         self.tape.root()
     }
 
+    /// The number that `gate` found printed for the value at `place`, where it was kept. Provenance finds it, and sums ask
+    /// for its places, so that no quote is looked for twice.
+    pub fn printed<G>(&self, gate: &G, ground: &Ground, place: Place<'_>) -> Option<Printed> {
+        self.printed.try_borrow().ok()?.get(&asked(gate, ground, place)).cloned()
+    }
+
+    /// Keeps the number that `gate` found printed for the value at `place`.
+    pub fn keep_printed<G>(&self, gate: &G, ground: &Ground, place: Place<'_>, printed: Printed) {
+        if let Ok(mut kept) = self.printed.try_borrow_mut() {
+            kept.insert(asked(gate, ground, place), printed);
+        }
+    }
+
     /// It as a tree, for messages and templates; built once, where it is needed at all.
     pub fn tree(&self) -> &Value {
         self.tree.get_or_init(|| self.root().tree())
     }
+}
+
+fn asked<G>(gate: &G, ground: &Ground, place: Place<'_>) -> Asked {
+    (std::ptr::from_ref(gate).addr(), std::ptr::from_ref(ground).addr(), place.range().start)
 }
 
 /// What is known of the upstream calls of an exchange when its answer is judged.

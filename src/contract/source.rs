@@ -95,8 +95,10 @@ impl Source {
     /// Prepares the pages for what will be asked of them. O(size of the pages) for each set of folds, each locale, each
     /// region and each pattern that is needed.
     pub fn new(pages: Vec<Arc<str>>, needs: &Needs) -> Self {
-        let layers = needs.folds.iter().map(|folds| Layer::new(&pages, *folds)).collect();
-        let regions = needs.regions.iter().map(|(name, region)| (Arc::clone(name), region.span(&pages))).collect();
+        let regions = needs.regions.iter().map(|(name, region)| (Arc::clone(name), region.span(&pages)));
+        let regions: Vec<_> = regions.collect();
+        let spans: Vec<Span> = regions.iter().filter_map(|(_, span)| span.as_ref().ok().copied()).collect();
+        let layers = needs.folds.iter().map(|folds| Layer::new(&pages, *folds, &spans)).collect();
         let numbers = needs.numbers.iter().map(|format| {
             let read = pages.iter().flat_map(|page| number::read_all(page, *format));
             (*format, read.filter_map(|read| read.ok().map(|printed| printed.value)).collect())
@@ -133,10 +135,20 @@ impl Source {
     /// that the source prints, and a claim that is true of one of them is one that the quote bears out. It would not be
     /// safe to mix places: the sign of one and the region of another.
     pub fn stands<'a>(&'a self, folds: Folds, page: Option<usize>, quote: &str) -> Stands<'a> {
+        Stands::new(&self.pages, self.layers(folds), page, quote, None)
+    }
+
+    /// The same on one page, where it is looked for no further than about the span of a region: places outside it may or
+    /// may not be among them. So a quote of one digit costs what the region has of it, and not what the source has.
+    pub fn stands_within<'a>(&'a self, folds: Folds, page: usize, quote: &str, span: Option<&Span>) -> Stands<'a> {
+        Stands::new(&self.pages, self.layers(folds), Some(page), quote, span)
+    }
+
+    /// The texts that quotes of these folds are looked for in.
+    fn layers(&self, folds: Folds) -> [Option<&Layer>; 2] {
         let layer = |folds| self.layers.iter().find(|layer| layer.folds() == folds);
         let plain = folds.plain();
-        let searches = [layer(folds), (plain != folds).then(|| layer(plain)).flatten()];
-        Stands::new(&self.pages, searches, page, quote)
+        [layer(folds), (plain != folds).then(|| layer(plain)).flatten()]
     }
 
     /// The first place where `quote` stands.

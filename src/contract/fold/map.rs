@@ -91,6 +91,24 @@ impl Map {
         })
     }
 
+    /// Where the byte `at` of the source is written, or the piece begins that it became a part of.
+    pub(super) fn folded_before(&self, at: usize) -> usize {
+        let next = self.starts.partition_point(|start| (start.source as usize) <= at);
+        let start = next.checked_sub(1).and_then(|last| self.starts.get(last)).copied().unwrap_or_default();
+        let (mut folded, mut source, mut step) = (start.folded as usize, start.source as usize, start.step as usize);
+        while let Some(piece) = self.read(&mut step) {
+            if at < source + piece.kept {
+                break;
+            }
+            if at < source + piece.kept + piece.source {
+                return folded + piece.kept;
+            }
+            folded += piece.kept + piece.folded;
+            source += piece.kept + piece.source;
+        }
+        folded + (at - source)
+    }
+
     /// Walks to the step at which `found` knows how far into the source `at` is, counted from the step.
     fn lead(&self, at: usize, found: impl Fn(usize, &Step) -> Option<Option<usize>>) -> Option<usize> {
         // Strictly before: a piece that was taken out at `at` itself still has its say.

@@ -33,6 +33,7 @@ use crate::contract::source::Needs;
 use crate::contract::source::Region;
 use crate::contract::source::Span;
 use crate::contract::source::Stand;
+use crate::contract::source::Stands;
 use crate::contract::token;
 use crate::contract::verdict::SourceAt;
 use crate::json::decimal::Decimal;
@@ -178,7 +179,10 @@ impl Gate for Provenance {
             let mut behind = (0, 0);
             for node in found.nodes(path, self.presence) {
                 let unfounded = match self.founded(scene, node, span, behind) {
-                    Ok((stand, _)) => {
+                    Ok((stand, printed)) => {
+                        if let Some(printed) = printed {
+                            scene.answer.keep_printed(self, scene.ground, node.place, printed);
+                        }
                         if self.in_order {
                             behind = (stand.page, stand.range.end);
                         }
@@ -214,6 +218,9 @@ impl Gate for Provenance {
     }
 
     fn printed_at(&self, scene: &Scene<'_>, node: Node<'_>) -> Option<Printed> {
+        if let Some(kept) = scene.answer.printed(self, scene.ground, node.place) {
+            return Some(kept);
+        }
         let span = self.span(scene).ok()?;
         self.founded(scene, node, span, (0, 0)).ok()?.1
     }
@@ -268,9 +275,8 @@ impl Provenance {
         self.borne_out(scene, node, (&quote, number), span, behind)
     }
 
-    /// The first place where the quote stands that satisfies all that is demanded at once: see [`Source::stands`].
-    ///
-    /// [`Source::stands`]: crate::contract::source::Source::stands
+    /// The first place in the region where the quote stands that satisfies all that is demanded. Only for what is wanting
+    /// is the rest of the source looked through, to tell what there is.
     fn borne_out(
         &self,
         scene: &Scene<'_>,
@@ -280,9 +286,32 @@ impl Provenance {
         behind: (usize, usize),
     ) -> Result<(Stand, Option<Printed>), Unfounded> {
         let source = &scene.ground.source;
+        let within = source.stands_within(self.folds, page, quote, span.as_ref());
+        self.first_of(within, scene, node, (quote, page), span, behind).or_else(|unfounded| match span {
+            None => Err(unfounded),
+            Some(_) => {
+                let all = source.stands(self.folds, Some(page), quote);
+                self.first_of(all, scene, node, (quote, page), span, behind)
+            }
+        })
+    }
+
+    /// The first place where the quote stands that satisfies all that is demanded at once: see [`Source::stands`].
+    ///
+    /// [`Source::stands`]: crate::contract::source::Source::stands
+    fn first_of(
+        &self,
+        stands: Stands<'_>,
+        scene: &Scene<'_>,
+        node: Node<'_>,
+        (quote, page): (&str, usize),
+        span: Option<Span>,
+        behind: (usize, usize),
+    ) -> Result<(Stand, Option<Printed>), Unfounded> {
+        let source = &scene.ground.source;
         let mut wanting = None;
         let mut first: Option<(Stand, Option<Printed>)> = None;
-        for stand in source.stands(self.folds, Some(page), quote) {
+        for stand in stands {
             if span.is_some_and(|span| !span.holds(&stand)) {
                 let region = self.within.as_ref().map_or("", |(name, _)| name);
                 let message =
@@ -364,6 +393,9 @@ impl Provenance {
     /// Whether the stretch prints the text, whole words of it. A word that a line end splits is quoted with its hyphen,
     /// and its value is the whole word: without the hyphen, or with it where the word has one of its own.
     fn holds_text(&self, stretch: &str, text: &str) -> bool {
+        if text == stretch && !text.is_empty() && !text.contains(['\n', '\r']) {
+            return true; // as it nearly always is
+        }
         let folds = self.folds.with(Fold::Whitespace);
         let text = folds.quote(text);
         let text = text.text();

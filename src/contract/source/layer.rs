@@ -7,6 +7,7 @@ use memchr::memmem;
 
 use crate::contract::fold::Folded;
 use crate::contract::fold::Folds;
+use crate::contract::source::Span;
 use crate::contract::source::Stand;
 use crate::contract::source::index::Index;
 use crate::contract::token;
@@ -16,6 +17,8 @@ const INDEXED_MIN: usize = 4 << 10;
 /// Bytes that one search may compare, and what each place costs besides.
 const WORK_MAX: usize = 4 << 20;
 const PLACE_WORK: usize = 32;
+/// Bytes behind a region that are looked through with it: as many as one piece of the map may have become.
+const SLACK: usize = 64;
 
 /// The pages of a source, folded one by one and written one behind the other.
 #[derive(Debug)]
@@ -25,10 +28,12 @@ pub(super) struct Layer {
     /// Where each page begins in the folded text and in the bytes it was made of; one more than there are pages.
     pages: Vec<(usize, usize)>,
     index: Option<Index>,
+    /// About where in the folded text the spans of regions are.
+    spans: Vec<(Span, Range<usize>)>,
 }
 
 impl Layer {
-    pub(super) fn new(pages: &[Arc<str>], folds: Folds) -> Self {
+    pub(super) fn new(pages: &[Arc<str>], folds: Folds, spans: &[Span]) -> Self {
         let mut folded = Folded::default();
         let mut starts = Vec::with_capacity(pages.len() + 1);
         for page in pages {
@@ -41,7 +46,19 @@ impl Layer {
             _ => None,
         });
         let index = (folded.text().len() >= INDEXED_MIN).then(|| Index::of(folded.text(), stretches));
-        Self { folds, folded, pages: starts, index }
+        let about = |(page, byte): (usize, usize)| {
+            let (_, source) = page.checked_sub(1).and_then(|page| starts.get(page))?;
+            Some(folded.folded_before(source + byte))
+        };
+        let within = |span: &Span| Some((*span, about(span.from)?..about(span.through)? + SLACK));
+        let spans = spans.iter().filter_map(within).collect();
+        Self { folds, folded, pages: starts, index, spans }
+    }
+
+    /// About where in the folded text the span is; all of it where that was not prepared.
+    fn about(&self, span: &Span) -> Range<usize> {
+        let known = self.spans.iter().find(|(known, _)| known == span);
+        known.map_or(0..self.folded.text().len(), |(_, range)| range.clone())
     }
 
     pub(super) fn folds(&self) -> Folds {
@@ -83,9 +100,9 @@ enum Places<'a> {
 }
 
 impl<'a> Stands<'a> {
-    pub(super) fn new(pages: &'a [Arc<str>], layers: [Option<&'a Layer>; 2], page: Option<usize>, quote: &str) -> Self {
+    pub(super) fn new(pages: &'a [Arc<str>], layers: [Option<&'a Layer>; 2], page: Option<usize>, quote: &str, span: Option<&Span>) -> Self {
         let blank = quote.trim().is_empty();
-        let searches = layers.map(|layer| layer.filter(|_| !blank).and_then(|layer| Search::new(layer, page, quote)));
+        let searches = layers.map(|layer| layer.filter(|_| !blank).and_then(|layer| Search::new(layer, page, quote, span)));
         Self { pages, searches, page, work: WORK_MAX }
     }
 }
@@ -109,12 +126,16 @@ impl Iterator for Stands<'_> {
 }
 
 impl<'a> Search<'a> {
-    fn new(layer: &'a Layer, page: Option<usize>, quote: &str) -> Option<Self> {
+    fn new(layer: &'a Layer, page: Option<usize>, quote: &str, span: Option<&Span>) -> Option<Self> {
         let quote = layer.folds.quote(quote);
         let edge = |page: usize| layer.pages.get(page).map(|(start, _)| *start);
         let within = match page {
             Some(page) => edge(page.checked_sub(1)?)?..edge(page)?,
             None => 0..layer.folded.text().len(),
+        };
+        let within = match span.map(|span| layer.about(span)) {
+            Some(about) => within.start.max(about.start)..within.end.min(about.end),
+            None => within,
         };
         if quote.text().is_empty() || quote.text().len() > within.len() {
             return None;

@@ -290,3 +290,25 @@ fn lines_of_a_region_are_folded() {
     );
     assert!(Region::read("^  Statement", "end", None).unwrap().folded(folds).span(&pages).is_ok());
 }
+
+proptest! {
+    #[test]
+    fn looking_within_a_region_misses_nothing_of_it(
+        words in prop::collection::vec("(1|22|o\u{fb01}ce|pay-\nment|a  b|\u{ad}x|1,204\u{a0}5|Bill|Total|\n)", 1..60),
+        from in 0_usize..60, size in 0_usize..40, quote in 0_usize..60,
+    ) {
+        let text = words.join(" ");
+        let edge = |at: usize| text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(at).unwrap_or(text.len());
+        let span = Span { from: (1, edge(from)), through: (1, edge(from + size)) };
+        let quote = &words[quote % words.len()];
+        for folds in [folds(V1), all()] {
+            let spans = [span];
+            let pages: Vec<Arc<str>> = vec![text.as_str().into()];
+            let layers = [folds, folds.plain()].map(|folds| Layer::new(&pages, folds, &spans));
+            let source = Source { pages, layers: layers.into(), ..Source::default() };
+            let held = |stands: Stands<'_>| stands.filter(|stand| span.holds(stand)).collect::<Vec<_>>();
+            let all = held(source.stands(folds, Some(1), quote));
+            prop_assert_eq!(held(source.stands_within(folds, 1, quote, Some(&span))), all);
+        }
+    }
+}
