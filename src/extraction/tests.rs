@@ -140,6 +140,7 @@ fn strict_mode_takes_bare_json_alone() {
         ("{\"a\":1,}", Reason::Invalid),
         ("{\"a\":1,\"a\":1}", Reason::DuplicateKey),
         ("no", Reason::NoJson),
+        ("\"cut", Reason::NoJson),
     ] {
         assert_eq!(strict(text).unwrap_err(), reason, "{text:?}");
     }
