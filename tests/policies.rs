@@ -729,3 +729,13 @@ fn a_further_attempt_can_go_to_another_alias() {
     assert_eq!((answer.outcome(), answer.header("x-portcullis-backend")), ("accepted", Some("second")), "{answer}");
     assert_eq!(sent(&large)["model"], "l");
 }
+
+/// What a backend may take for a user's message is one: a policy that reads what users say must not miss it.
+#[test]
+fn a_role_is_read_whatever_its_case() {
+    let upstream = Upstream::that(Script::says(r#"{"q":"page"}"#));
+    for role in ["user", "User", " USER "] {
+        let message = format!(r#"{{"role":"{role}","content":"page"}}"#);
+        assert_eq!(quoting(&upstream, "").chat(&conversation(&message, "")).outcome(), "accepted", "{role}");
+    }
+}

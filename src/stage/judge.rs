@@ -324,7 +324,7 @@ impl Judging<'_> {
         self.decided(gates, &place, found.rung, judged)?;
         if let Some(assign) = &content.assign {
             let set = self.assigned(content, assign, choice.index, judged);
-            around.fields = set.map_err(|violations| stopped(Code::ContractRejected, "assign", violations))?;
+            around.fields = set.map_err(|violations| stopped(Code::ContractRejected, "assign", *violations))?;
         }
         passed.around = (around != Around::default()).then_some(around);
         Ok(passed)
@@ -406,21 +406,22 @@ impl Judging<'_> {
         assign: &Assign,
         choice: u64,
         judged: &str,
-    ) -> Result<String, Violations> {
+    ) -> Result<String, Box<Violations>> {
         let own = |path: Path, message: String| {
             let violation = Violation::own("assign", "assign", path, message, None);
             Violation { policy: Some(Arc::clone(&assign.policy)), ..violation }
         };
-        let whole = Answer::read(judged).map_err(|fault| Violations::one(own(Path::root(), fault.to_string())))?;
+        let whole =
+            Answer::read(judged).map_err(|fault| Box::new(Violations::one(own(Path::root(), fault.to_string()))))?;
         let fields = assign.members(whole.root(), choice, &self.known.minter).map_err(|missing| {
             let named = missing.into_iter().map(|one| own(Path::root().key(&*one.name), one.message));
-            Violations::of(named)
-                .unwrap_or_else(|| Violations::one(own(Path::root(), "no field can be set".to_owned())))
+            let none = || Violations::one(own(Path::root(), "no field can be set".to_owned()));
+            Box::new(Violations::of(named).unwrap_or_else(none))
         })?;
         // `judged` has the envelope already.
         let text = Around { before: String::new(), fields: fields.clone(), after: String::new() }.around(judged);
         match schemas(&content.complete, &text) {
-            Some(violations) => Err(violations.without_places()),
+            Some(violations) => Err(Box::new(violations.without_places())),
             None => Ok(fields),
         }
     }

@@ -371,7 +371,8 @@ fn message(cursor: &mut Cursor<'_>) -> Result<Message, JsonFault> {
     cursor.object(|cursor, member| match (&*member.key, cursor.begins()) {
         ("role", Begins::String) => {
             let spot = cursor.string()?;
-            role = match &*string::decode(text, spot)? {
+            // A backend may mind neither case nor white space, and what it takes for a user's words is a source.
+            role = match string::decode(text, spot)?.trim().to_ascii_lowercase().as_str() {
                 "system" => Role::System,
                 "developer" => Role::Developer,
                 "user" => Role::User,

@@ -184,14 +184,19 @@ proptest! {
         }
     }
 
-    /// No fold joins two numbers, or parts one: those of the folded text are those of the source.
+    /// No fold joins two numbers, or parts one: those of the folded text are those of the source. Where two currencies stood
+    /// at one number it may become unreadable, which fails closed, and never another number.
     #[test]
     fn numbers_stay(text in "([0-9.,$\u{20ac}()%\u{a0} \n/-]|EUR|kr|1,204){0,16}") {
         let locale = Locale::named("en").ok();
         let format = number::NumberFormat { locale, percent: number::Percent::AsPrinted, scale: number::Scale::AsPrinted };
         let values = |text: &str| number::read_all(text, format).into_iter().map(|read| read.ok().map(|read| read.value)).collect::<Vec<_>>();
         let folded = folds("currency digit_grouping").in_locale(locale).quote(&text);
-        prop_assert_eq!(values(folded.text()), values(&text), "{}", folded.text());
+        let (folded_values, plain) = (values(folded.text()), values(&text));
+        prop_assert_eq!(folded_values.len(), plain.len(), "{}", folded.text());
+        for (folded, plain) in folded_values.into_iter().zip(plain) {
+            prop_assert!(folded.is_none() || folded == plain, "{:?} {:?} {}", folded, plain, text);
+        }
     }
 
     /// Every stretch leads back to whole characters, in order, and all of it to all of the source.

@@ -95,6 +95,9 @@ pub trait Gate: fmt::Debug + Send + Sync {
     }
 }
 
+/// A gate, or every reason why its settings make none.
+pub type Built = Result<Box<dyn Gate>, Vec<BuildError>>;
+
 /// A kind of gate, as policies name it.
 pub struct Kind {
     /// The member of the gate that holds its settings.
@@ -102,7 +105,7 @@ pub struct Kind {
     /// The JSON Schema of its settings.
     pub schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
     /// Makes a gate of its settings, which that schema has accepted.
-    pub build: fn(&Value, &Build<'_>) -> Result<Box<dyn Gate>, Vec<BuildError>>,
+    pub build: fn(&Value, &Build<'_>) -> Built,
 }
 
 /// The kind of a violation that says that the prompt did not arrive whole.

@@ -35,7 +35,7 @@ pub(crate) fn add(contract: &mut PolicyContract, kind: &str, settings: &str, pre
 
 /// What all gates of the contract say of an answer, each `path: message`.
 pub(crate) fn judged(contract: &PolicyContract, pages: &[&str], answer: &str) -> Vec<String> {
-    let source = Source::new(pages.iter().map(|page| Arc::from(*page)).collect(), &contract.needs());
+    let source = Source::new(pages.iter().map(|page| Arc::from(*page)).collect(), contract.needs());
     let ground = Ground { source, ..Ground::default() };
     let (answer, call) = (Answer::read(answer).unwrap(), Call::default());
     let scene = Scene { answer: &answer, contract, ground: &ground, call: &call, schemas: &[] };
