@@ -101,7 +101,16 @@ fn contract() -> PolicyContract {
         let build = Build { contract: &contract, presence: Presence::default(), each: None };
         let gate = (kind.build)(&tree::parse(settings).unwrap(), &build).unwrap();
         let (name, declared, needs) = (kind.name.into(), "policy.yaml:1".into(), Vec::new());
-        contract.gates.push(GateEntry { name, kind: kind.name, declared, action: Action::Reject, needs, gate });
+        contract.gates.push(GateEntry {
+            name,
+            kind: kind.name,
+            declared,
+            action: Action::Reject,
+            needs,
+            when: None,
+            say: None,
+            gate,
+        });
     }
     contract
 }

@@ -107,7 +107,13 @@ type Asked = (usize, usize, usize);
 impl<'t> Answer<'t> {
     /// Reads an answer, which strict extraction has accepted.
     pub fn read(text: &'t str) -> Result<Self, JsonFault> {
-        Ok(Self { text, tape: Tape::of(text)?, tree: OnceCell::new(), steps: Cell::new(STEPS_MAX), printed: RefCell::default() })
+        Ok(Self {
+            text,
+            tape: Tape::of(text)?,
+            tree: OnceCell::new(),
+            steps: Cell::new(STEPS_MAX),
+            printed: RefCell::default(),
+        })
     }
 
     /// Its text.

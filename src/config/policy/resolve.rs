@@ -132,11 +132,7 @@ fn folds(names: &[String], notes: &mut Notes<'_>) -> Folds {
     })
 }
 
-fn regions(
-    files: BTreeMap<String, RegionFile>,
-    folds: Folds,
-    notes: &mut Notes<'_>,
-) -> BTreeMap<Arc<str>, Region> {
+fn regions(files: BTreeMap<String, RegionFile>, folds: Folds, notes: &mut Notes<'_>) -> BTreeMap<Arc<str>, Region> {
     let mut all = BTreeMap::new();
     for (name, file) in files {
         let occurrence = file.occurrence.and_then(|nth| NonZeroUsize::new(usize::try_from(nth).ok()?));

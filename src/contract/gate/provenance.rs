@@ -320,7 +320,12 @@ impl Provenance {
                 continue;
             }
             if (stand.page, stand.range.start) < behind {
-                let message = || format!("the quote {} stands on page {page} only where an earlier one stands, or before it; each is quoted once, in the order of the page", quoted(quote));
+                let message = || {
+                    format!(
+                        "the quote {} stands on page {page} only where an earlier one stands, or before it; each is quoted once, in the order of the page",
+                        quoted(quote)
+                    )
+                };
                 wanting.get_or_insert_with(|| Unfounded { message: message(), stand: Some(stand) });
                 continue;
             }
@@ -451,7 +456,8 @@ fn later_column(page: &str, printed: &PrintedDate, order: DateOrder) -> Option<D
     while let Some(own) = dates.next() {
         is_beside |= from + own.range.start == printed.range.start;
         latest = latest.max(Some(own.date));
-        let goes_on = dates.peek().and_then(|next| line.get(own.range.end..next.range.start)).is_some_and(is_between_columns);
+        let goes_on =
+            dates.peek().and_then(|next| line.get(own.range.end..next.range.start)).is_some_and(is_between_columns);
         if !goes_on {
             if is_beside {
                 return latest.filter(|latest| *latest > printed.date);

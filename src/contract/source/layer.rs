@@ -100,9 +100,16 @@ enum Places<'a> {
 }
 
 impl<'a> Stands<'a> {
-    pub(super) fn new(pages: &'a [Arc<str>], layers: [Option<&'a Layer>; 2], page: Option<usize>, quote: &str, span: Option<&Span>) -> Self {
+    pub(super) fn new(
+        pages: &'a [Arc<str>],
+        layers: [Option<&'a Layer>; 2],
+        page: Option<usize>,
+        quote: &str,
+        span: Option<&Span>,
+    ) -> Self {
         let blank = quote.trim().is_empty();
-        let searches = layers.map(|layer| layer.filter(|_| !blank).and_then(|layer| Search::new(layer, page, quote, span)));
+        let searches =
+            layers.map(|layer| layer.filter(|_| !blank).and_then(|layer| Search::new(layer, page, quote, span)));
         Self { pages, searches, page, work: WORK_MAX }
     }
 }

@@ -105,8 +105,7 @@ impl Region {
     }
 
     fn matches(&self, pattern: &Regex, line: &str) -> bool {
-        pattern.is_match(line)
-            || (self.folds != Folds::NONE && pattern.is_match(self.folds.quote(line).text()))
+        pattern.is_match(line) || (self.folds != Folds::NONE && pattern.is_match(self.folds.quote(line).text()))
     }
 
     /// Where it is in these pages. `occurrence` counts the lines that match `from`; where the region begins at the start,

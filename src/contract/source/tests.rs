@@ -284,7 +284,10 @@ fn lines_of_a_region_are_folded() {
     assert!(region().span(&pages).is_err());
     let folds = Folds::named(["whitespace", "typography", "hyphenation"]).unwrap();
     let span = region().folded(folds).span(&pages).unwrap();
-    assert_eq!(&pages[0][span.from.1..span.through.1], "  Statement  of \u{fb01}nancial\u{a0}position\nTotal\u{a0} due 5");
+    assert_eq!(
+        &pages[0][span.from.1..span.through.1],
+        "  Statement  of \u{fb01}nancial\u{a0}position\nTotal\u{a0} due 5"
+    );
     assert!(Region::read("^  Statement", "end", None).unwrap().folded(folds).span(&pages).is_ok());
 }
 

@@ -264,7 +264,9 @@ fn settings_that_cannot_hold_are_refused() {
 
 #[test]
 fn a_word_that_a_line_end_splits_is_whole() {
-    let pages = ["Sacri-\n\u{fb01}cial anodes\nAlarm call-\nouts, mid-\nweek\nA4-\n80 paper\nCo\u{ad}\noking\nTrade re\u{2010}\nceivables\nday-\nand night-shift, mainte-\nnance - yearly"];
+    let pages = [
+        "Sacri-\n\u{fb01}cial anodes\nAlarm call-\nouts, mid-\nweek\nA4-\n80 paper\nCo\u{ad}\noking\nTrade re\u{2010}\nceivables\nday-\nand night-shift, mainte-\nnance - yearly",
+    ];
     let text = r#""text_matches_quotes": true"#;
     for (value, quote) in [
         ("Sacrificial anodes", "Sacri-\n\u{fb01}cial anodes"),
@@ -354,6 +356,11 @@ fn a_date_is_the_latest_of_the_columns_beside_it() {
         assert_eq!(found, said, "{line}");
     }
     let mut contract = contract();
-    let error = testing::add(&mut contract, "provenance", r#"{"provenance": "$.x", "latest_of_columns": true}"#, Presence::default());
+    let error = testing::add(
+        &mut contract,
+        "provenance",
+        r#"{"provenance": "$.x", "latest_of_columns": true}"#,
+        Presence::default(),
+    );
     assert!(error.is_err());
 }
