@@ -120,7 +120,7 @@ fn ground(criterion: &mut Criterion) {
     let needs = contract.needs();
     let ground = Ground { source: Source::new(pages.clone(), &needs), ..Ground::default() };
     let answer = Answer::read(&text).unwrap();
-    let scene = Scene { answer: &answer, contract: &contract, ground: &ground, call: &call };
+    let scene = Scene { answer: &answer, contract: &contract, ground: &ground, call: &call, schemas: &[] };
     assert_eq!(gate::run(&scene).violations, []);
 
     let mut group = criterion.benchmark_group("ground");
