@@ -101,7 +101,16 @@ fn contract() -> PolicyContract {
         let build = Build { contract: &contract, presence: Presence::default(), each: None };
         let gate = (kind.build)(&tree::parse(settings).unwrap(), &build).unwrap();
         let (name, declared, needs) = (kind.name.into(), "policy.yaml:1".into(), Vec::new());
-        contract.gates.push(GateEntry { name, kind: kind.name, declared, action: Action::Reject, needs, gate });
+        contract.gates.push(GateEntry {
+            name,
+            kind: kind.name,
+            declared,
+            action: Action::Reject,
+            needs,
+            when: None,
+            say: None,
+            gate,
+        });
     }
     contract
 }
@@ -111,7 +120,7 @@ fn ground(criterion: &mut Criterion) {
     let needs = contract.needs();
     let ground = Ground { source: Source::new(pages.clone(), &needs), ..Ground::default() };
     let answer = Answer::read(&text).unwrap();
-    let scene = Scene { answer: &answer, contract: &contract, ground: &ground, call: &call };
+    let scene = Scene { answer: &answer, contract: &contract, ground: &ground, call: &call, schemas: &[] };
     assert_eq!(gate::run(&scene).violations, []);
 
     let mut group = criterion.benchmark_group("ground");
