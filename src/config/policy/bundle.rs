@@ -27,9 +27,6 @@ pub const EMBEDDED: &[(&str, Embedded)] = &[
     embedded!("orders", "policy.yaml", "controls.jsonl", "order.schema.json", "menu.json", "parts.json"),
     embedded!("statements", "policy.yaml", "controls.jsonl", "statement.schema.json"),
     embedded!("tickets", "policy.yaml", "controls.jsonl", "ticket.schema.json"),
-    embedded!("invoices", "policy.yaml", "controls.jsonl", "invoice.schema.json"),
-    embedded!("statements", "policy.yaml", "controls.jsonl", "statement.schema.json"),
-    embedded!("entities", "policy.yaml", "controls.jsonl", "entities.schema.json"),
 ];
 
 /// The files of one policy in the binary, by name.
@@ -193,6 +190,14 @@ fn folders_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_example_policy_is_embedded_once() {
+        let (all, wrong) = all_in(Path::new("policies"));
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        assert_eq!(all.iter().map(Files::name).collect::<Vec<_>>(), names);
+    }
 
     #[test]
     fn nothing_outside_of_the_folder_is_read() {
