@@ -7,20 +7,12 @@ use serde_json::json;
 
 use crate::config::policy::bundle::Files;
 use crate::config::policy::load::load;
-use crate::contract::Subject;
 use crate::contract::gate::schema;
-use crate::contract::scene::Call;
+use crate::exchange::recorded::Judge;
+use crate::exchange::recorded::Recorded;
 use crate::policy::Policy;
 use crate::settings::SchemaLimits;
-use crate::stage::bind::Binding;
-use crate::stage::bind::Bound;
-use crate::stage::judge::Verdict;
-use crate::stage::recorded;
-use crate::stage::recorded::Given;
-use crate::stage::recorded::Said;
-use crate::stage::respond::Decision;
 use crate::stage::respond::Respond;
-use crate::stage::respond::respond;
 
 const SCHEMA: &str = r#"{"type":"object","required":["status","words"],"additionalProperties":false,"properties":{
     "status":{"enum":["open","closed"]},"words":{"type":"array","items":{"type":"string","maxLength":24}},
@@ -87,17 +79,11 @@ proptest! {
     ) {
         let (status, words, more) = members;
         let Some(policy) = policy(&[&[status, words], &more[..]].concat()).map(Arc::new) else { return Ok(()) };
-        let contract = recorded::contract(&policy, Given::Source(vec![said.into()])).unwrap();
-        let output = Said { output: &answer, finish_reason: "stop", call: Call::default() };
-        let judgement = recorded::judge(&contract, &output, &[]);
-        let decision = match &judgement.verdict {
-            Verdict::Reject(rejection) => Decision::rejected(rejection),
-            Verdict::Clarify(asked) => Decision::asked(asked),
-            _ => return Ok(()),
-        };
-        let bound = Bound { policy: Arc::clone(&policy), subject: Subject::Content };
-        let binding = Binding { enforced: vec![bound], ..Binding::default() };
-        match respond(&decision, &binding, &contract) {
+        let judge = Judge::by_policy(Arc::clone(&policy), SchemaLimits::default()).unwrap();
+        let recorded = Recorded { source: Some(vec![said.into()]), ..Recorded::text(answer.clone()) };
+        let heard = judge.judge(recorded).unwrap();
+        let Some(respond) = heard.respond(&judge) else { return Ok(()) };
+        match respond {
             Respond::Error => {}
             Respond::Object(object) => {
                 let complete = &policy.schema.as_ref().unwrap().complete;
