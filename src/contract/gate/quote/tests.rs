@@ -176,3 +176,21 @@ fn one_pattern_for_very_many_texts_is_matched_once() {
     assert_eq!(first("\"R2\""), said("`R2` is not the only match of `R[0-9]+` in the source: `R1` is another"));
     assert_eq!(first("\"R3\""), said("expected the match of `R[0-9]+` in the source, `R1`, found `R3`"));
 }
+
+proptest::proptest! {
+    /// By the words of the option: an occurrence counts unless it is quoted, or words that are not quoted stand behind it.
+    #[test]
+    fn what_takes_back_is_what_the_option_says(
+        pieces in proptest::collection::vec(proptest::sample::select(vec!["Do it. ", "\nDo it.\n", "\n> Do it.\n", "never mind ", "\n> never mind\n", "x "]), 0..9),
+    ) {
+        let source = pieces.concat();
+        let is_quoted = |at: usize| source[..at].rsplit('\n').next().unwrap().starts_with('>');
+        let counts = |text: &str| -> Vec<usize> {
+            source.match_indices(text).map(|(at, _)| at).filter(|at| !is_quoted(*at)).collect()
+        };
+        let back = counts("never mind");
+        let holds = counts("Do it.").into_iter().any(|at| !back.iter().any(|words| *words > at));
+        let told = one(r#""outside": ["(?m)^>.*$"], "not_before": ["never mind"]"#, &source, r#""Do it.""#);
+        proptest::prop_assert_eq!(told.is_empty(), holds, "{:?} {}", source, told);
+    }
+}
