@@ -624,4 +624,6 @@ fn requires(tool: &ToolContract) -> bool {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

@@ -27,9 +27,6 @@ pub const EMBEDDED: &[(&str, Embedded)] = &[
     embedded!("orders", "policy.yaml", "controls.jsonl", "order.schema.json", "menu.json", "parts.json"),
     embedded!("statements", "policy.yaml", "controls.jsonl", "statement.schema.json"),
     embedded!("tickets", "policy.yaml", "controls.jsonl", "ticket.schema.json"),
-    embedded!("invoices", "policy.yaml", "controls.jsonl", "invoice.schema.json"),
-    embedded!("statements", "policy.yaml", "controls.jsonl", "statement.schema.json"),
-    embedded!("entities", "policy.yaml", "controls.jsonl", "entities.schema.json"),
 ];
 
 /// The files of one policy in the binary, by name.
@@ -223,6 +220,27 @@ mod tests {
         ] {
             let told = files.read(name).map(|_| ()).unwrap_err().to_string();
             assert!(told.contains(expected), "{name}: {told}");
+        }
+    }
+
+    /// Each once: a policy that stands beside itself is refused, and with it every command that has no configuration.
+    #[test]
+    fn every_example_policy_is_embedded_once_with_all_its_files() {
+        let (folders, wrong) = all_in(Path::new("policies"));
+        assert!(wrong.is_empty());
+        let mut names: Vec<&str> = folders.iter().map(Files::name).collect();
+        names.sort_unstable();
+        assert_eq!(EMBEDDED.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+        for (name, files) in EMBEDDED {
+            let mut own: Vec<String> = std::fs::read_dir(Path::new("policies").join(name))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .filter(|file| file != "README.md")
+                .collect();
+            own.sort_unstable();
+            let mut embedded: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
+            embedded.sort_unstable();
+            assert_eq!(embedded, own, "{name}");
         }
     }
 
