@@ -13,18 +13,26 @@ use criterion::Criterion;
 use criterion::Throughput;
 use criterion::criterion_group;
 use criterion::criterion_main;
+use portcullis::api::ingress::chat::ChatRequest;
+use portcullis::api::reply::Choice;
+use portcullis::api::reply::Finish;
+use portcullis::api::reply::Reply;
 use portcullis::config::policy::bundle::Files;
 use portcullis::config::policy::load;
+use portcullis::contract::Contract;
+use portcullis::contract::Subject;
 use portcullis::contract::ground::LazyGround;
-use portcullis::contract::scene::Call;
 use portcullis::exchange::recorded::Judge;
 use portcullis::exchange::recorded::Recorded;
 use portcullis::policy::Policy;
 use portcullis::settings::SchemaLimits;
+use portcullis::stage::bind::Bound;
+use portcullis::stage::judge;
+use portcullis::stage::judge::Known;
 use portcullis::stage::judge::Verdict;
-use portcullis::stage::recorded;
-use portcullis::stage::recorded::Given;
-use portcullis::stage::recorded::Said;
+use portcullis::stage::plan;
+use portcullis::stage::plan::Schemas;
+use serde_json::json;
 
 const LINES: usize = 8;
 
@@ -93,6 +101,14 @@ fn answer(page: usize) -> String {
     )
 }
 
+/// The contract of a request that brings these pages.
+fn contract(policy: &Arc<Policy>, pages: &[Arc<str>]) -> Contract {
+    let request = json!({"model": "invoice-m", "messages": [], "portcullis": {"source": pages.iter().map(|p| &**p).collect::<Vec<_>>()}});
+    let request = ChatRequest::read(request.to_string().into()).unwrap();
+    let bound = [Bound { policy: Arc::clone(policy), subject: Subject::Content }];
+    plan::contract(&request, Schemas::default(), &bound).unwrap()
+}
+
 /// The answers of the controls, as records of a set.
 fn records(name: &str) -> Vec<Recorded> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies").join(name).join("controls.jsonl");
@@ -111,11 +127,14 @@ fn benches(c: &mut Criterion) {
     let invoices = policy("invoices");
     for (name, is_one, page) in [("invoice of 4 KB, 7 pages", false, 4), ("invoice of 4 KB, 1 page", true, 1)] {
         let (pages, answer) = (pages(is_one), answer(page));
-        let said = Said { output: &answer, finish_reason: "stop", call: Call::default() };
-        let contract = recorded::contract(&invoices, Given::Source(pages.clone())).unwrap();
-        let judged = recorded::judge(&contract, &said, &[]);
+        let choice = Choice { content: Some(answer), finish: Some(Finish::Stop), ..Choice::default() };
+        let (contract, reply) = (contract(&invoices, &pages), Reply { choices: vec![choice], usage: None });
+        let known = Known::nothing();
+        let judged = judge::judge(&contract, &reply, &[], &known);
         assert!(matches!(judged.verdict, Verdict::Accept(_)), "{:?}", judged.verdict);
-        group.bench_function(name, |b| b.iter(|| recorded::judge(black_box(&contract), &said, &[]).gates.len()));
+        group.bench_function(name, |b| {
+            b.iter(|| judge::judge(black_box(&contract), &reply, &[], &known).gates.len());
+        });
         group.bench_function(format!("{name}: prepare"), |b| {
             let ground = || LazyGround::new(Arc::clone(&invoices.contract), pages.clone(), pages.clone());
             b.iter(|| ground().get().source.pages().len());

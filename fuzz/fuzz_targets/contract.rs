@@ -2,27 +2,29 @@
 //! answer, and what it accepts is JSON.
 #![no_main]
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use portcullis::config;
-use portcullis::contract::scene::Call;
+use portcullis::exchange::recorded::{Judge, Recorded};
 use portcullis::json::check;
-use portcullis::policy::Policies;
+use portcullis::settings::SchemaLimits;
 use portcullis::stage::judge::Verdict;
-use portcullis::stage::recorded::{self, Given, Said};
 
-static POLICIES: LazyLock<Policies> =
-    LazyLock::new(|| config::embedded(&|_| None, &[]).expect("the embedded configuration is valid").policies);
+static JUDGES: LazyLock<Vec<Judge>> = LazyLock::new(|| {
+    let policies = config::embedded(&|_| None, &[]).expect("the embedded configuration is valid").policies;
+    let judge = |policy| Judge::by_policy(Arc::clone(policy), SchemaLimits::default()).expect("a loaded policy judges");
+    policies.iter().map(judge).collect()
+});
 
 fuzz_target!(|input: (&str, &str)| {
     let (source, output) = input;
-    let pages: Vec<std::sync::Arc<str>> = source.split('\u{c}').map(Into::into).collect();
-    for policy in POLICIES.iter() {
-        let contract = recorded::contract(policy, Given::Source(pages.clone())).expect("pages are a source");
-        let said = Said { output, finish_reason: "stop", call: Call::default() };
-        let judged = recorded::judge(&contract, &said, &[]);
-        assert_eq!(judged, recorded::judge(&contract, &said, &[]), "the same twice");
+    let pages: Vec<Arc<str>> = source.split('\u{c}').map(Into::into).collect();
+    for judge in JUDGES.iter() {
+        let recorded = || Recorded { source: Some(pages.clone()), ..Recorded::text(output) };
+        let judge = || judge.judge(recorded()).expect("pages are a source").judgement;
+        let judged = judge();
+        assert_eq!(judged, judge(), "the same twice");
         let violations = match &judged.verdict {
             Verdict::Reject(rejection) => Some(&rejection.violations),
             Verdict::Clarify(asked) => Some(&asked.violations),

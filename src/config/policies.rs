@@ -60,15 +60,21 @@ pub(super) fn resolve(
         Vec::new()
     });
     loaded.sort_by(|one, other| one.policy.name.cmp(&other.policy.name));
-    loaded.into_iter().map(|loaded| proved(loaded, controls_required, notes, bundles)).collect()
+    loaded.into_iter().map(|loaded| proved(loaded, limits, controls_required, notes, bundles)).collect()
 }
 
 /// Runs a policy's controls. One that does not hold is an error: the policy does not do what its author says.
-fn proved(loaded: Loaded, controls_required: bool, notes: &mut Notes<'_>, bundles: &mut Bundles<'_>) -> Proof {
+fn proved(
+    loaded: Loaded,
+    limits: SchemaLimits,
+    controls_required: bool,
+    notes: &mut Notes<'_>,
+    bundles: &mut Bundles<'_>,
+) -> Proof {
     let Loaded { policy, file, controls, controls_file, warnings } = loaded;
     notes.warnings.extend(warnings);
     let policy = Arc::new(policy);
-    for outcome in policy::run_controls(&policy, &controls) {
+    for outcome in policy::run_controls(&policy, &controls, limits) {
         if let Some(fault) = outcome.fault {
             let message = format!("the control `{}` does not hold: {fault}", outcome.name);
             bundles.error(&controls_file, Some(outcome.line), message);

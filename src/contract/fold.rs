@@ -171,7 +171,8 @@ impl Folded {
     }
 
     /// Bytes that the map takes.
-    pub fn map_bytes(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn map_bytes(&self) -> usize {
         self.map.as_ref().map_or(0, Map::bytes)
     }
 

@@ -24,5 +24,4 @@ pub mod judge;
 pub mod respond; // what a policy says in the place of an answer
 
 pub mod answer;
-pub mod recorded; // a recorded answer, judged as on the wire
 pub mod sift;

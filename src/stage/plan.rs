@@ -208,7 +208,7 @@ pub fn contract(request: &ChatRequest, schemas: Schemas, bound: &[Bound]) -> Res
 }
 
 /// The contract of the content: the request's own, and what the policies that judge the content add to it.
-pub fn with_policies(own: Option<ContentContract>, bound: &[Bound]) -> Result<Option<ContentContract>, NotBound> {
+fn with_policies(own: Option<ContentContract>, bound: &[Bound]) -> Result<Option<ContentContract>, NotBound> {
     let policies = || bound.iter().filter(|bound| bound.subject == Subject::Content).map(|bound| &bound.policy);
     if policies().next().is_none() {
         return Ok(own);

@@ -116,9 +116,6 @@ pub fn context(decision: &Decision<'_>, policy: &str) -> TemplateContext {
         .with("output", TemplateValue::from_json(&output))
 }
 
-/// The names that a response template may use.
-pub const NAMES: [&str; 6] = ["questions", "violations", "gates", "output", "facts", "data"];
-
 /// The words of a refusal: the questions, or where there are none every violation.
 fn words(decision: &Decision<'_>) -> String {
     if !decision.questions.is_empty() {

@@ -192,6 +192,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_example_policy_is_embedded_once() {
+        let (all, wrong) = all_in(Path::new("policies"));
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        assert_eq!(all.iter().map(Files::name).collect::<Vec<_>>(), names);
+    }
+
+    #[test]
     fn nothing_outside_of_the_folder_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let bundle = folder.path().join("orders");

@@ -15,7 +15,7 @@ use crate::contract::gate::GateEntry;
 use crate::contract::gate::KINDS;
 use crate::contract::gate::Kind;
 use crate::contract::gate::Presence;
-use crate::contract::rule::Known;
+use crate::contract::gate::rule;
 use crate::contract::rule::Rule;
 use crate::contract::template::Names;
 use crate::contract::template::Template;
@@ -132,8 +132,9 @@ fn gate(
     }
     let declared = notes.declared(&at).into();
     let when = common.when.as_ref().and_then(|text| {
-        let known = known(contract);
-        Rule::compile(text, &known).map_err(|error| notes.error(&join(&at, &["when"]), error.to_string())).ok()
+        Rule::compile(text, &rule::known(contract))
+            .map_err(|error| notes.error(&join(&at, &["when"]), error.to_string()))
+            .ok()
     });
     let say = common.say.as_ref().and_then(|text| {
         let names =
@@ -146,12 +147,6 @@ fn gate(
         return None;
     }
     Some(GateEntry { name: name.into(), kind: kind.name, declared, action, when, say, needs, gate })
-}
-
-/// What rules of a policy may name.
-fn known(contract: &PolicyContract) -> Known {
-    let facts = contract.facts.iter().map(|fact| fact.name().to_string());
-    Known::new(facts.collect::<Vec<_>>(), contract.data.0.keys().map(ToString::to_string).collect::<Vec<_>>())
 }
 
 /// The one kind of a gate, and its settings.

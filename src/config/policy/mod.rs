@@ -18,13 +18,9 @@ mod tables;
 mod tests;
 
 pub use crate::config::policy::controls::Control;
-pub use crate::config::policy::controls::Expect;
-pub use crate::config::policy::controls::Given;
 pub use crate::config::policy::controls::untested;
 pub use crate::config::policy::load::Loaded;
 pub use crate::config::policy::load::load;
-pub use crate::config::policy::prove::ControlOutcome;
-pub use crate::config::policy::prove::judged;
 pub use crate::config::policy::prove::run_controls;
 
 pub(super) use crate::config::policy::file::GATE_NAME;

@@ -1,31 +1,28 @@
-//! Controls, run: each recorded answer is judged by the same extraction and the same gates as on the wire.
+//! Controls, run: each recorded answer is judged as `check` and `golden` judge one, and so as on the wire.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::json;
 
 use crate::api::backend::openai;
 use crate::api::ingress::chat::ChatRequest;
+use crate::api::reply::Finish;
 use crate::api::reply::Usage;
 use crate::config::policy::controls::Control;
 use crate::config::policy::controls::Expect;
 use crate::config::policy::controls::Given;
 use crate::contract::gate::GateHealth;
-use crate::contract::scene::Asker;
 use crate::contract::scene::Call;
-use crate::contract::schema::CompiledSchema;
 use crate::contract::verdict::Violation;
 use crate::contract::verdict::Violations;
-use crate::dialect::table::BackendKind;
-use crate::dialect::table::Capabilities;
+use crate::exchange::recorded::Judge;
+use crate::exchange::recorded::Recorded;
+use crate::json::cursor::Cursor;
 use crate::json::fault::shown;
 use crate::policy::Policy;
 use crate::settings::SchemaLimits;
 use crate::stage::judge::Judgement;
 use crate::stage::judge::Verdict;
-use crate::stage::recorded;
-use crate::stage::recorded::Said;
 
 /// What became of one control.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,62 +35,47 @@ pub struct ControlOutcome {
     pub fault: Option<String>,
 }
 
-/// Judges every control of a policy, in their order.
-pub fn run_controls(policy: &Arc<Policy>, controls: &[Control]) -> Vec<ControlOutcome> {
-    let outcome = |control: &Control| ControlOutcome {
-        name: control.name.clone(),
-        line: control.line,
-        fault: judged(policy, control).map_or_else(Some, |judgement| fault(control, &judgement)),
+/// Judges every control of a policy by that policy alone, in their order, whatever the policy's mode.
+pub fn run_controls(policy: &Arc<Policy>, controls: &[Control], limits: SchemaLimits) -> Vec<ControlOutcome> {
+    let judge = Judge::by_policy(Arc::clone(policy), limits).map_err(|error| error.to_string());
+    let outcome = |control: &Control| {
+        let judgement = judge.as_ref().map_err(String::clone).and_then(|judge| judged(judge, control));
+        ControlOutcome {
+            name: control.name.clone(),
+            line: control.line,
+            fault: judgement.map_or_else(Some, |judgement| fault(control, &judgement)),
+        }
     };
     controls.iter().map(outcome).collect()
 }
 
-/// Judges the answer of one control by its policy alone, whatever the policy's mode.
-///
-/// # Errors
-/// In words, where the control's request cannot be read, or the policy refuses it.
-pub fn judged(policy: &Arc<Policy>, control: &Control) -> Result<Judgement, String> {
-    let (mut prompt_bytes, mut asker) = (None, Asker::default());
-    let contract = match &control.given {
+/// Judges the answer of one control. What goes wrong is said in words.
+fn judged(judge: &Judge, control: &Control) -> Result<Judgement, String> {
+    let (request, source) = match &control.given {
         Given::Request(request) => {
-            let request = ChatRequest::read(Bytes::from(request.to_string()))
-                .map_err(|error| format!("its request cannot be read: {error}"))?;
-            let compile = |text: Bytes| CompiledSchema::compile(text, SchemaLimits::default()).map(Arc::new);
-            let content = request.schema().map(compile).transpose();
-            let content = content.map_err(|error| format!("the schema of its request cannot be used: {error}"))?;
-            prompt_bytes = Some(request.messages.list.iter().map(|message| request.said(message).0.len()).sum());
-            asker = Asker { model: Some(request.model.clone()), user: request.user.clone(), ..Asker::default() };
-            recorded::contract(policy, recorded::Given::Request(&request, content))
+            let request = ChatRequest::read(Bytes::from(request.to_string()));
+            (Some(request.map_err(|error| format!("its request cannot be read: {error}"))?), None)
         }
-        Given::Source(pages) => {
-            prompt_bytes = Some(pages.iter().map(String::len).sum::<usize>());
-            let pages = pages.iter().map(|page| page.as_str().into()).collect();
-            recorded::contract(policy, recorded::Given::Source(pages))
-        }
-        Given::Nothing => recorded::contract(policy, recorded::Given::Source(Vec::new())),
+        Given::Source(pages) => (None, Some(pages.iter().map(|page| page.as_str().into()).collect())),
+        Given::Nothing => (None, None),
     };
-    let contract = contract.map_err(|refused| format!("the policy refuses its request: {refused}"))?;
     let call = Call {
         usage: usage(control)?,
         cost_usd: control.cost_usd.clone(),
         latency: control.latency,
-        prompt_bytes: prompt_bytes.and_then(|bytes| u64::try_from(bytes).ok()),
-        context: None,
-        request: asker,
+        ..Call::default()
     };
-    let finish_reason = control.finish_reason.as_deref().unwrap_or("stop");
-    let said = Said { output: &control.output, finish_reason, call };
-    let tags = Capabilities::of(BackendKind::OpenaiCompatible).reasoning_tags;
-    Ok(recorded::judge(&contract, &said, &tags))
+    let finish = control.finish_reason.as_deref().map_or(Finish::Stop, Finish::read);
+    let recorded = Recorded { request, source, output: control.output.clone(), finish, call };
+    judge.judge(recorded).map(|heard| heard.judgement).map_err(|error| error.to_string())
 }
 
 /// The tokens of a control, read as they are out of a backend's reply.
 fn usage(control: &Control) -> Result<Option<Usage>, String> {
-    let Some(usage) = &control.usage else { return Ok(None) };
-    let choice = json!({"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ""}});
-    let body = json!({"choices": [choice], "usage": usage}).to_string();
-    let whole = openai::read(body.as_bytes()).map_err(|error| format!("its usage cannot be read: {error}"))?;
-    Ok(whole.reply.usage)
+    let Some(written) = &control.usage else { return Ok(None) };
+    let (text, mut usage) = (written.to_string(), None);
+    let read = openai::usage(&mut Cursor::of(&text), &mut usage);
+    read.map(|_| usage).map_err(|fault| format!("its usage cannot be read: {fault}"))
 }
 
 /// Why a control does not hold, in words.
@@ -115,7 +97,7 @@ fn fault(control: &Control, judgement: &Judgement) -> Option<String> {
         let fired = judgement.gates.iter().any(|seen| *seen.gate == **gate && seen.health == GateHealth::Fired);
         let before = (gate == "extraction" && stage == "extract")
             || (["schema", "assign"].contains(&gate.as_str())
-                && found.is_some_and(|all| all.iter().any(|violation| *violation.gate == **gate)));
+                && found.is_some_and(|all| all.iter().any(|violation| is_of(violation, gate, stage))));
         if !fired && !before {
             return Some(format!("gate `{gate}` was to fire and did not{because}"));
         }
@@ -127,6 +109,11 @@ fn fault(control: &Control, judgement: &Judgement) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Whether what comes before the gates found this. A call's arguments are judged under the name `tools`, by kind.
+fn is_of(violation: &Violation, gate: &str, stage: &str) -> bool {
+    *violation.gate == *gate || (stage == "tools" && violation.kind == gate)
 }
 
 fn violations(judgement: &Judgement) -> Option<&Violations> {

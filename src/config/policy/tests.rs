@@ -281,10 +281,36 @@ fn what_stands_on_every_gate_is_kept() {
 
 /// What a gate with this setting says of an answer.
 fn judged(settings: &str, output: &str) -> String {
-    let policy = Arc::new(policy(&format!("gates: [{{name: g, {settings}}}]")));
-    let line = serde_json::json!({"name": "n", "output": output, "expect": "accepted"}).to_string();
-    let loaded = read(&with(&format!("gates: [{{name: g, {settings}}}]")), &[("controls.jsonl", &line)]).unwrap();
-    run_controls(&policy, &loaded.controls)[0].fault.clone().unwrap_or_default()
+    let control = serde_json::json!({"name": "n", "output": output, "expect": "accepted"});
+    proof(&format!("gates: [{{name: g, {settings}}}]"), &control).unwrap_or_default()
+}
+
+/// What becomes of a policy's one control.
+fn proof(policy: &str, control: &serde_json::Value) -> Option<String> {
+    let loaded = read(&with(policy), &[("controls.jsonl", &control.to_string())]).unwrap();
+    run_controls(&Arc::new(loaded.policy), &loaded.controls, SchemaLimits::default()).remove(0).fault
+}
+
+#[test]
+fn a_control_of_a_tool_is_judged_as_the_arguments_of_a_call() {
+    let policy = "match: [{tool: place}]\nschema: s.json\ngates: [{name: named, rule: output.id == 'x'}]";
+    let request = serde_json::json!({
+        "model": "m", "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": {"name": "place"}}],
+    });
+    for (output, expected) in [
+        (r#"{"id":"x","a":""}"#, serde_json::json!({"expect": "accepted"})),
+        (r#"{"id":"y","a":""}"#, serde_json::json!({"expect": "rejected", "gate": "named"})),
+        (r#"{"id":"x"}"#, serde_json::json!({"expect": "rejected", "gate": "schema", "code": "tool_violation"})),
+        (r#"See: {"id":"x","a":""}"#, serde_json::json!({"expect": "rejected", "code": "tool_violation"})),
+    ] {
+        let mut control = expected.clone();
+        control["name"] = "n".into();
+        control["output"] = output.into();
+        assert_eq!(proof(policy, &control), None, "{output}");
+        control["request"] = request.clone();
+        assert_eq!(proof(policy, &control), None, "{output}");
+    }
 }
 
 #[test]
@@ -411,7 +437,7 @@ fn regions_folds_and_answers_reach_the_policy() {
 fn proved(name: &str) -> Policy {
     let loaded = fixture(name).unwrap_or_else(|errors| panic!("{errors}"));
     let policy = Arc::new(loaded.policy);
-    let faults: Vec<String> = run_controls(&policy, &loaded.controls)
+    let faults: Vec<String> = run_controls(&policy, &loaded.controls, SchemaLimits::default())
         .into_iter()
         .filter_map(|outcome| Some(format!("{}: {}", outcome.name, outcome.fault?)))
         .collect();
@@ -452,7 +478,7 @@ fn every_policy_of_the_repository_is_loaded_and_its_controls_hold() {
         let files = Files::folder(&folder).unwrap();
         let loaded = load(&files, SchemaLimits::default()).unwrap_or_else(|errors| panic!("{errors}"));
         let policy = Arc::new(loaded.policy);
-        let outcomes = run_controls(&policy, &loaded.controls);
+        let outcomes = run_controls(&policy, &loaded.controls, SchemaLimits::default());
         assert!(outcomes.iter().all(|outcome| outcome.fault.is_none()), "{outcomes:?}");
     }
 }

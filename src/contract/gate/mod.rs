@@ -12,6 +12,8 @@ pub mod quote;
 pub mod rule;
 pub mod schema;
 pub mod strict;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod text;
 #[cfg(test)]
 mod trial;
@@ -110,6 +112,7 @@ pub struct Kind {
 
 /// The kind of a violation that says that the prompt did not arrive whole.
 pub const CONTEXT_TRUNCATED: &str = "context_truncated";
+
 impl Kind {
     /// Whether its settings are members beside the one that names it: then `build` takes an object of all the gate's
     /// members but the common ones (`{"quote": "$.id", "token": true}`), and else the value of that one member.
@@ -196,7 +199,7 @@ pub struct GateEntry {
 pub struct Findings<'s> {
     scene: Scene<'s>,
     entry: &'s GateEntry,
-    /// Bytes of the answer for which a needed gate has not passed.
+    /// Bytes of the answer for which a needed gate has not passed, apart from each other and in their order.
     blocked: &'s [Range<usize>],
     violations: Vec<Violation>,
     /// What is asked of each of them.
@@ -234,18 +237,6 @@ impl<'a> Finding<'a> {
     /// A finding with nothing more to say.
     pub fn new(at: At<'a>, message: impl Into<String>) -> Self {
         Self { at, kind: None, message: message.into(), with: Vec::new(), source_at: None }
-    }
-}
-
-impl GateHealth {
-    /// The name as metrics and reports have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Fired => "fired",
-            Self::NotChecked => "not_checked",
-            Self::Idle => "idle",
-        }
     }
 }
 
@@ -307,7 +298,8 @@ impl<'s> Findings<'s> {
     /// The value then is *not checked*, which is noted.
     pub fn is_blocked(&mut self, place: Place<'_>) -> bool {
         let range = place.range();
-        let blocked = self.blocked.iter().any(|other| other.start < range.end && range.start < other.end);
+        let first = self.blocked.partition_point(|other| other.end <= range.start);
+        let blocked = self.blocked.get(first).is_some_and(|other| other.start < range.end);
         if blocked {
             self.skipped.push(range);
         }
@@ -417,8 +409,17 @@ pub enum GateHealth {
     Idle,
 }
 
-#[cfg(test)]
-pub(crate) mod testing;
+impl GateHealth {
+    /// The name as metrics and reports have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Fired => "fired",
+            Self::NotChecked => "not_checked",
+            Self::Idle => "idle",
+        }
+    }
+}
 
 /// Violations in the order of the document, each with its question where there are any.
 fn in_order(violations: Vec<Violation>, questions: Vec<String>) -> (Vec<Violation>, Vec<String>) {
@@ -428,6 +429,20 @@ fn in_order(violations: Vec<Violation>, questions: Vec<String>) -> (Vec<Violatio
     all.sort_by_key(|(violation, _)| violation.at.as_ref().map_or(0, |range| range.start));
     let (violations, questions): (Vec<Violation>, Vec<Option<String>>) = all.into_iter().unzip();
     (violations, questions.into_iter().flatten().collect())
+}
+
+/// The same bytes as ranges that do not overlap, in their order: there may be one for every node of an answer, and each node
+/// of it may be looked for.
+fn apart(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let overlaps = next.start < last.end;
+        if overlaps {
+            last.end = last.end.max(next.end);
+        }
+        overlaps
+    });
+    ranges
 }
 
 /// Whether a gate runs on this answer.
@@ -445,8 +460,7 @@ pub fn run(scene: &Scene<'_>) -> Judged {
     // Of each gate: the bytes of the answer for which it has not passed.
     let mut failed: Vec<Vec<Range<usize>>> = Vec::with_capacity(scene.contract.gates.len());
     for entry in &scene.contract.gates {
-        let blocked: Vec<Range<usize>> =
-            entry.needs.iter().filter_map(|need| failed.get(*need)).flatten().cloned().collect();
+        let blocked = apart(entry.needs.iter().filter_map(|need| failed.get(*need)).flatten().cloned().collect());
         let mut findings = Findings {
             scene: *scene,
             entry,

@@ -100,6 +100,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
+    fn what_is_blocked_is_blocked_whatever_the_order(
+        ranges in prop::collection::vec((0_usize..30, 1_usize..5), 0..8),
+        (start, length) in (0_usize..30, 1_usize..5),
+    ) {
+        let ranges: Vec<_> = ranges.into_iter().map(|(start, length)| start..start + length).collect();
+        let sought = start..start + length;
+        let overlaps = |other: &Range<usize>| other.start < sought.end && sought.start < other.end;
+        let apart = apart(ranges.clone());
+        prop_assert!(apart.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        let first = apart.partition_point(|other| other.end <= sought.start);
+        prop_assert_eq!(ranges.iter().any(overlaps), apart.get(first).is_some_and(|other| other.start < sought.end));
+    }
+
+    #[test]
     fn one_gate_more_never_turns_a_rejection_into_an_acceptance(
         gates in prop::collection::vec(0..GATES.len(), 0..5), more in 0..GATES.len(), members in answers(),
     ) {
