@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use regex::bytes::Regex;
+use regex::bytes::RegexSet;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -35,6 +36,8 @@ use crate::contract::fact::pattern::automaton;
 use crate::contract::fact::pattern::filled;
 use crate::contract::fact::pattern::list_of;
 use crate::contract::fact::pattern::literal;
+use crate::contract::fact::pattern::set;
+use crate::contract::fact::pattern::shortest;
 use crate::contract::fact::pattern::whole;
 use crate::contract::gate::BuildError;
 
@@ -80,7 +83,7 @@ pub struct FactRule {
 #[derive(Debug)]
 enum Spot {
     /// Any of the words, and whose it is.
-    Terms { any: Regex, which: Several, terms: Vec<Arc<str>> },
+    Terms { any: Regex, which: RegexSet, terms: Vec<Arc<str>> },
     /// Every match of a pattern.
     Matches(Regex),
 }
@@ -185,7 +188,8 @@ impl FactRule {
             Spot::Terms { any, which, terms } => any
                 .find_iter(text)
                 .map(|found| {
-                    let terms = which.which(found.as_bytes()).filter_map(|index| terms.get(index).cloned()).collect();
+                    let told = which.matches(found.as_bytes());
+                    let terms = told.into_iter().filter_map(|index| terms.get(index).cloned()).collect();
                     Spotted { at: found.range(), terms }
                 })
                 .collect(),
@@ -266,12 +270,17 @@ struct Compiler<'f> {
     ascii: bool,
     /// What `{NAME}` stands for.
     names: BTreeMap<String, String>,
+    /// One letter for each of them: enough to tell whether what is around them is a pattern.
+    letters: BTreeMap<String, String>,
+    /// The patterns that were read, with their places.
+    read: Vec<(Vec<String>, String)>,
     errors: Vec<BuildError>,
 }
 
 impl<'f> Compiler<'f> {
     fn new(file: &'f FactFile, data: &'f Data, ascii: bool) -> Self {
-        Self { file, data, ascii, names: BTreeMap::new(), errors: Vec::new() }
+        let (names, letters) = (BTreeMap::new(), BTreeMap::new());
+        Self { file, data, ascii, names, letters, read: Vec::new(), errors: Vec::new() }
     }
 
     fn rule(mut self, name: &str) -> Result<FactRule, Vec<BuildError>> {
@@ -285,7 +294,7 @@ impl<'f> Compiler<'f> {
             }
             let patterns = self.words(&["words", name], words);
             let all: Vec<String> = patterns.into_iter().flat_map(|(_, patterns)| patterns).collect();
-            self.names.insert(name.clone(), whole(&any_of(&all)));
+            self.name(name, &whole(&any_of(&all)));
         }
         let ignore = self.patterns("ignore", &file.ignore).map(|all| any_in_order(&all));
         let spot = self.spot();
@@ -321,6 +330,12 @@ impl<'f> Compiler<'f> {
         self.errors.push(BuildError { at: at.iter().map(|&step| step.to_owned()).collect(), message: message.into() });
     }
 
+    /// Says what `{name}` stands for from here on.
+    fn name(&mut self, name: &str, pattern: &str) {
+        self.names.insert(name.to_owned(), format!("(?:{pattern})"));
+        self.letters.insert(name.to_owned(), "x".to_owned());
+    }
+
     /// The automata for the terms; what `{term}` and `{terms}` stand for is known from here on.
     fn spot(&mut self) -> Option<Spot> {
         let (terms, pattern) = (&self.file.terms, &self.file.pattern);
@@ -344,12 +359,12 @@ impl<'f> Compiler<'f> {
                     Some(_) => self.patterns("between", self.file.between.as_deref().unwrap_or_default()),
                     None => Some(BETWEEN.iter().map(|&word| word.to_owned()).collect()),
                 };
-                self.names.insert("terms".to_owned(), list_of(&term, &light.unwrap_or_default()));
-                self.names.insert("term".to_owned(), term.clone());
+                self.name("terms", &list_of(&term, &light.unwrap_or_default()));
+                self.name("term", &term);
                 let each: Vec<String> =
                     terms.iter().map(|(_, patterns)| format!(r"\A(?:{})\z", any_of(patterns))).collect();
                 let any = self.built("terms", Some(term))?;
-                let which = self.several("terms", &each)?;
+                let which = set(&each, self.ascii).map_err(|message| self.failed("terms", message)).ok()?;
                 Some(Spot::Terms { any, which, terms: terms.into_iter().map(|(term, _)| term.into()).collect() })
             }
             _ => {
@@ -415,7 +430,9 @@ impl<'f> Compiler<'f> {
 
     /// One pattern with its words filled in, once it is known that it is one.
     fn one(&mut self, at: &[&str], pattern: &str) -> Option<String> {
-        self.checked(at, pattern).map_err(|message| self.wrong(at, message)).ok()
+        let read = self.checked(at, pattern).map_err(|message| self.wrong(at, message)).ok()?;
+        self.read.push((at.iter().map(|&step| step.to_owned()).collect(), read.clone()));
+        Some(read)
     }
 
     fn checked(&self, at: &[&str], pattern: &str) -> Result<String, String> {
@@ -425,20 +442,28 @@ impl<'f> Compiler<'f> {
         if self.ascii && (!pattern.is_ascii() || pattern.contains("\\x") || pattern.contains("\\u")) {
             return Err("not a pattern in ASCII".to_owned());
         }
-        let filled = filled(pattern, &self.names)?;
-        let built = automaton(&filled, self.ascii)?;
-        if at != ["pattern"] && built.is_match(b"") {
+        let least = shortest(&filled(pattern, &self.letters)?, self.ascii)?;
+        if at != ["pattern"] && least == Some(0) {
             return Err("the pattern matches the empty text".to_owned());
         }
-        Ok(format!("(?:{filled})"))
+        Ok(format!("(?:{})", filled(pattern, &self.names)?))
     }
 
     fn built(&mut self, at: &str, pattern: Option<String>) -> Option<Regex> {
-        automaton(&pattern?, self.ascii).map_err(|message| self.wrong(&[at], message)).ok()
+        automaton(&pattern?, self.ascii).map_err(|message| self.failed(at, message)).ok()
     }
 
     fn several(&mut self, at: &str, patterns: &[String]) -> Option<Several> {
-        Several::of(patterns, self.ascii).map_err(|message| self.wrong(&[at], message)).ok()
+        Several::of(patterns, self.ascii).map_err(|message| self.failed(at, message)).ok()
+    }
+
+    /// An automaton of a member's patterns together has failed: the first of them that fails alone is to blame, else
+    /// all of them are.
+    fn failed(&mut self, member: &str, message: String) {
+        let here = self.read.iter().filter(|(at, _)| at.first().is_some_and(|first| first == member));
+        let alone = here.filter_map(|(at, one)| Some((at.clone(), automaton(one, self.ascii).err()?))).next();
+        let (at, message) = alone.unwrap_or_else(|| (vec![member.to_owned()], message));
+        self.errors.push(BuildError { at, message });
     }
 }
 

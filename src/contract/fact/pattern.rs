@@ -7,6 +7,7 @@ use regex::bytes::Regex;
 use regex::bytes::RegexBuilder;
 use regex::bytes::RegexSet;
 use regex::bytes::RegexSetBuilder;
+use regex_syntax::ParserBuilder;
 
 /// Bytes that one automaton may take, and what it builds while it runs as well.
 const AUTOMATON_BYTES_MAX: usize = 4 << 20;
@@ -26,10 +27,13 @@ pub(super) fn whole(pattern: &str) -> String {
     [WORD.0, pattern, WORD.1].concat()
 }
 
-/// A list of at least one of `term`, with nothing but light words between.
+/// A list of at least one of `term`, with nothing but light words before and between.
 pub(super) fn list_of(term: &str, light: &[String]) -> String {
-    let light = if light.is_empty() { String::new() } else { format!("| ?{}", whole(&any_of(light))) };
-    format!("{term}(?:(?: ?[,/&]{light})+ ?{term})*")
+    if light.is_empty() {
+        return format!("{term}(?:(?: ?[,/&])+ ?{term})*");
+    }
+    let light = whole(&any_of(light));
+    format!("(?:{light} )*{term}(?:(?: ?[,/&]| ?{light})+ ?{term})*")
 }
 
 /// A word from a data table as a pattern: it stands for itself, a space in it for a hyphen too.
@@ -72,6 +76,23 @@ pub(super) fn filled(pattern: &str, names: &BTreeMap<String, String>) -> Result<
     Ok(out)
 }
 
+/// The shortest text that a pattern matches; none where it can match nothing. It makes no automaton, which costs a
+/// thousand times as much.
+///
+/// # Errors
+/// Why it is no pattern.
+pub(super) fn shortest(pattern: &str, ascii: bool) -> Result<Option<usize>, String> {
+    ParserBuilder::new()
+        .case_insensitive(true)
+        .multi_line(true)
+        .unicode(!ascii)
+        .utf8(false)
+        .build()
+        .parse(pattern)
+        .map(|read| read.properties().minimum_len())
+        .map_err(|error| unread(&error.to_string()))
+}
+
 /// One automaton, matched in ASCII alone where it can be.
 pub(super) fn automaton(pattern: &str, ascii: bool) -> Result<Regex, String> {
     RegexBuilder::new(pattern)
@@ -87,13 +108,29 @@ pub(super) fn automaton(pattern: &str, ascii: bool) -> Result<Regex, String> {
 fn said(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(limit) => format!("the pattern takes more than {limit} bytes"),
-        // The last line says what is wrong; the ones before it draw the whole pattern.
-        other => {
-            let text = other.to_string();
-            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            format!("not a regular expression: {last}")
-        }
+        other => unread(&other.to_string()),
     }
+}
+
+/// The last line says what is wrong; the ones before it draw the whole pattern.
+fn unread(error: &str) -> String {
+    let last = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+    format!("not a regular expression: {last}")
+}
+
+/// Several patterns in one automaton that tells which of them match.
+///
+/// # Errors
+/// Why there is no such automaton.
+pub(super) fn set(patterns: &[String], ascii: bool) -> Result<RegexSet, String> {
+    RegexSetBuilder::new(patterns)
+        .case_insensitive(true)
+        .multi_line(true)
+        .unicode(!ascii)
+        .size_limit(8 * AUTOMATON_BYTES_MAX)
+        .dfa_size_limit(AUTOMATON_BYTES_MAX)
+        .build()
+        .map_err(|error| said(&error))
 }
 
 /// Several patterns, each of which may match where another one does.
@@ -107,15 +144,7 @@ impl Several {
     /// These patterns, which [`automaton`] takes one by one.
     pub(super) fn of(patterns: &[String], ascii: bool) -> Result<Self, String> {
         let each = patterns.iter().map(|pattern| automaton(pattern, ascii)).collect::<Result<_, _>>()?;
-        let set = RegexSetBuilder::new(patterns)
-            .case_insensitive(true)
-            .multi_line(true)
-            .unicode(!ascii)
-            .size_limit(8 * AUTOMATON_BYTES_MAX)
-            .dfa_size_limit(AUTOMATON_BYTES_MAX)
-            .build()
-            .map_err(|error| said(&error))?;
-        Ok(Self { set, each })
+        Ok(Self { set: set(patterns, ascii)?, each })
     }
 
     /// Whether there is none.
@@ -123,17 +152,14 @@ impl Several {
         self.each.is_empty()
     }
 
-    /// Those that match somewhere in `text`.
-    pub(super) fn which<'t>(&self, text: &'t [u8]) -> impl Iterator<Item = usize> + use<'_, 't> {
-        let found = if self.each.is_empty() { None } else { Some(self.set.matches(text)) };
-        found.into_iter().flat_map(|found| found.into_iter())
-    }
-
     /// Where they match in a stretch of `text`, by where the matches begin. One scan a pattern that matches at all.
     pub(super) fn matches(&self, text: &[u8], stretch: &Range<usize>) -> Vec<Range<usize>> {
         let part = text.get(stretch.clone()).unwrap_or_default();
         let mut all: Vec<Range<usize>> = Vec::new();
-        for pattern in self.which(part).filter_map(|index| self.each.get(index)) {
+        if self.is_empty() {
+            return all;
+        }
+        for pattern in self.set.matches(part).into_iter().filter_map(|index| self.each.get(index)) {
             all.extend(pattern.find_iter(part).map(|found| stretch.start + found.start()..stretch.start + found.end()));
         }
         all.sort_unstable_by_key(|found| found.start);
