@@ -19,12 +19,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use regex::bytes::Regex;
-use regex::bytes::RegexSet;
 use serde::Deserialize as _;
 use serde_json::Value;
 
 pub use crate::contract::fact::file::FactFile;
 pub use crate::contract::fact::file::Words;
+pub use crate::contract::fact::pattern::Automata;
 pub use crate::contract::fact::scope::Scope;
 
 use crate::contract::data::Data;
@@ -36,7 +36,6 @@ use crate::contract::fact::pattern::automaton;
 use crate::contract::fact::pattern::filled;
 use crate::contract::fact::pattern::list_of;
 use crate::contract::fact::pattern::literal;
-use crate::contract::fact::pattern::set;
 use crate::contract::fact::pattern::shortest;
 use crate::contract::fact::pattern::whole;
 use crate::contract::gate::BuildError;
@@ -73,8 +72,8 @@ pub struct FactRule {
     cues: Option<Regex>,
     unless: Option<Regex>,
     scope: Scope,
-    phrases: Several,
-    denied: Several,
+    phrases: Arc<Several>,
+    denied: Arc<Several>,
     /// Whether a term counts only with a cue or in a phrase.
     in_context: bool,
 }
@@ -83,7 +82,7 @@ pub struct FactRule {
 #[derive(Debug)]
 enum Spot {
     /// Any of the words, and whose it is.
-    Terms { any: Regex, which: RegexSet, terms: Vec<Arc<str>> },
+    Terms { any: Regex, which: Arc<Several>, terms: Vec<Arc<str>> },
     /// Every match of a pattern.
     Matches(Regex),
 }
@@ -132,20 +131,25 @@ impl FactRule {
         &self.name
     }
 
-    /// Makes a fact's automata of its settings, as [`FactFile`] describes them.
+    /// Makes a fact's automata of its settings, as [`FactFile`] describes them, or takes those that are made already.
     ///
     /// # Errors
     /// Everything that is wrong with the settings, each with the members that lead to it.
-    pub fn compile(name: &str, settings: &Value, data: &Data) -> Result<Self, Vec<BuildError>> {
+    pub fn compile(
+        name: &str,
+        settings: &Value,
+        data: &Data,
+        automata: &mut Automata,
+    ) -> Result<Self, Vec<BuildError>> {
         let file = FactFile::deserialize(settings)
             .map_err(|error| vec![BuildError { at: Vec::new(), message: error.to_string() }])?;
         // In ASCII alone the automata are smaller and quicker; where a pattern needs more, all get it, so that one text
         // serves them all.
-        let mut errors = match Compiler::new(&file, data, true).rule(name) {
+        let mut errors = match Compiler::new(&file, data, automata, true).rule(name) {
             Ok(rule) => return Ok(rule),
             Err(errors) => errors,
         };
-        match Compiler::new(&file, data, false).rule(name) {
+        match Compiler::new(&file, data, automata, false).rule(name) {
             Ok(rule) => return Ok(rule),
             Err(found) => errors = if found.len() <= errors.len() { found } else { errors },
         }
@@ -188,7 +192,7 @@ impl FactRule {
             Spot::Terms { any, which, terms } => any
                 .find_iter(text)
                 .map(|found| {
-                    let told = which.matches(found.as_bytes());
+                    let told = which.which(found.as_bytes());
                     let terms = told.into_iter().filter_map(|index| terms.get(index).cloned()).collect();
                     Spotted { at: found.range(), terms }
                 })
@@ -229,8 +233,10 @@ impl FactRule {
                 continue;
             }
             let everywhere = !self.in_context || self.cues.as_ref().is_some_and(|cues| cues.is_match(part));
-            let stated = if everywhere { Vec::new() } else { self.phrases.matches(text, &stretch) };
-            let denied = self.denied.matches(text, &stretch);
+            // What cannot be told counts as stated and not as denied.
+            let stated = if everywhere { Some(Vec::new()) } else { self.phrases.matches(text, &stretch) };
+            let stated = stated.unwrap_or_else(|| vec![stretch.clone()]);
+            let denied = self.denied.matches(text, &stretch).unwrap_or_default();
             let (mut stated, mut denied) = (Sweep::over(&stated), Sweep::over(&denied));
             for index in here {
                 let Some(Spotted { at, .. }) = spotted.get(index) else { continue };
@@ -267,6 +273,7 @@ impl<'r> Sweep<'r> {
 struct Compiler<'f> {
     file: &'f FactFile,
     data: &'f Data,
+    automata: &'f mut Automata,
     ascii: bool,
     /// What `{NAME}` stands for.
     names: BTreeMap<String, String>,
@@ -278,9 +285,9 @@ struct Compiler<'f> {
 }
 
 impl<'f> Compiler<'f> {
-    fn new(file: &'f FactFile, data: &'f Data, ascii: bool) -> Self {
+    fn new(file: &'f FactFile, data: &'f Data, automata: &'f mut Automata, ascii: bool) -> Self {
         let (names, letters) = (BTreeMap::new(), BTreeMap::new());
-        Self { file, data, ascii, names, letters, read: Vec::new(), errors: Vec::new() }
+        Self { file, data, automata, ascii, names, letters, read: Vec::new(), errors: Vec::new() }
     }
 
     fn rule(mut self, name: &str) -> Result<FactRule, Vec<BuildError>> {
@@ -307,7 +314,7 @@ impl<'f> Compiler<'f> {
         let [ignore, cues, unless] =
             [("ignore", ignore), ("cues", cues), ("unless", unless)].map(|(at, pattern)| self.built(at, pattern));
         let [phrases, denied] =
-            [("phrases", phrases), ("denied", denied)].map(|(at, patterns)| self.several(at, &patterns));
+            [("phrases", phrases), ("denied", denied)].map(|(at, patterns)| self.several(at, patterns));
         let in_context = !file.cues.is_empty() || !file.phrases.is_empty();
         match (spot, phrases, denied) {
             (Some(spot), Some(phrases), Some(denied)) if self.errors.is_empty() => Ok(FactRule {
@@ -364,7 +371,7 @@ impl<'f> Compiler<'f> {
                 let each: Vec<String> =
                     terms.iter().map(|(_, patterns)| format!(r"\A(?:{})\z", any_of(patterns))).collect();
                 let any = self.built("terms", Some(term))?;
-                let which = set(&each, self.ascii).map_err(|message| self.failed("terms", message)).ok()?;
+                let which = self.several("terms", each)?;
                 Some(Spot::Terms { any, which, terms: terms.into_iter().map(|(term, _)| term.into()).collect() })
             }
             _ => {
@@ -450,11 +457,11 @@ impl<'f> Compiler<'f> {
     }
 
     fn built(&mut self, at: &str, pattern: Option<String>) -> Option<Regex> {
-        automaton(&pattern?, self.ascii).map_err(|message| self.failed(at, message)).ok()
+        self.automata.one(pattern?, self.ascii).map_err(|message| self.failed(at, message)).ok()
     }
 
-    fn several(&mut self, at: &str, patterns: &[String]) -> Option<Several> {
-        Several::of(patterns, self.ascii).map_err(|message| self.failed(at, message)).ok()
+    fn several(&mut self, at: &str, patterns: Vec<String>) -> Option<Arc<Several>> {
+        self.automata.several(patterns, self.ascii).map_err(|message| self.failed(at, message)).ok()
     }
 
     /// An automaton of a member's patterns together has failed: the first of them that fails alone is to blame, else

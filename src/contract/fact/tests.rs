@@ -9,7 +9,7 @@ fn menu() -> Data {
 }
 
 fn rule(settings: Value) -> FactRule {
-    FactRule::compile("it", &settings, &menu()).unwrap_or_else(|errors| panic!("{errors:?}"))
+    FactRule::compile("it", &settings, &menu(), &mut Automata::default()).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 fn found(rule: &FactRule, text: &str) -> String {
@@ -163,7 +163,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (json!({"pattern": "{terms}"}), "pattern", "stands for nothing"),
         (json!({"pattern": ""}), "pattern", "empty"),
     ] {
-        let errors = FactRule::compile("it", &settings, &menu()).unwrap_err();
+        let errors = FactRule::compile("it", &settings, &menu(), &mut Automata::default()).unwrap_err();
         let told: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.at.join("."), e.message)).collect();
         assert!(
             told.iter().any(|one| one.starts_with(&format!("{at}: ")) && one.contains(message)),
