@@ -6,6 +6,7 @@ use super::testing;
 use super::*;
 use crate::contract::PolicyContract;
 use crate::contract::data::Table;
+use crate::contract::fact::Automata;
 use crate::contract::fact::FactRule;
 use crate::contract::ground::LazyGround;
 use crate::contract::scene::Answer;
@@ -77,7 +78,7 @@ pub(crate) fn contract(policy: &str, gates: &[usize]) -> Arc<PolicyContract> {
     let table = Table::read("t.json", br#"[{"id":"one"},{"id":"two"}]"#, Some("id")).unwrap();
     contract.data.0.insert("words".into(), table);
     let fact = tree::parse(r#"{"terms":{"one":"one","three":"three"}}"#).unwrap();
-    contract.facts.push(FactRule::compile("named", &fact, &contract.data).unwrap());
+    contract.facts.push(FactRule::compile("named", &fact, &contract.data, &mut Automata::default()).unwrap());
     let [value, quote, page] = ["$.value", "$.quote", "$.page"].map(|path| Query::read(path).unwrap());
     contract.evidence = Some(Evidence { value, quote, page });
     for gate in gates {
