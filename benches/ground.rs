@@ -118,13 +118,13 @@ fn contract() -> PolicyContract {
 fn ground(criterion: &mut Criterion) {
     let (contract, pages, text, call) = (contract(), pages(), answer(), Call::default());
     let needs = contract.needs();
-    let ground = Ground { source: Source::new(pages.clone(), &needs), ..Ground::default() };
+    let ground = Ground { source: Source::new(pages.clone(), needs), ..Ground::default() };
     let answer = Answer::read(&text).unwrap();
     let scene = Scene { answer: &answer, contract: &contract, ground: &ground, call: &call, schemas: &[] };
     assert_eq!(gate::run(&scene).violations, []);
 
     let mut group = criterion.benchmark_group("ground");
-    group.bench_function("prepare 100 KB", |bencher| bencher.iter(|| Source::new(black_box(pages.clone()), &needs)));
+    group.bench_function("prepare 100 KB", |bencher| bencher.iter(|| Source::new(black_box(pages.clone()), needs)));
     group.bench_function("judge 40 quotes", |bencher| bencher.iter(|| gate::run(black_box(&scene)).total));
     let folds = contract.folds;
     group.bench_function("find a quote", |bencher| {

@@ -471,9 +471,9 @@ fn validate_says_that_a_good_file_is_good() {
     let mut command = portcullis();
     let done = command.arg("validate").current_dir(folder.path()).env("PORTCULLIS_CONFIG", &file).output().unwrap();
     assert!(done.status.success() && text(&done.stdout).contains("portcullis.yaml is valid"));
-    // The default file, where it is there.
+    // The default file, where it is there, with the policies beside it.
+    std::os::unix::fs::symlink(in_repository("policies"), folder.path().join("policies")).unwrap();
     std::fs::create_dir(folder.path().join("config")).unwrap();
-    std::fs::create_dir(folder.path().join("policies")).unwrap(); // which the file names
     std::fs::copy(&file, folder.path().join("config/portcullis.yaml")).unwrap();
     let ran = run_in(folder.path(), &["validate"], b"").expect(0);
     assert!(ran.out.contains("config/portcullis.yaml is valid"), "{ran:?}");

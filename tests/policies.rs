@@ -499,6 +499,43 @@ fn a_tool_is_judged_by_the_policy_that_names_it_and_others_can_be_denied() {
     assert_eq!(deny.chat(&ask("chat", &format!(r#""tools":[{}]"#, tool("add")))).status(), 200);
 }
 
+/// tool-016, for the one pair of formats that there is: a policy sees the call put together, and nothing of it gets out before.
+#[test]
+fn a_streamed_tool_call_is_seen_whole_by_the_policy_that_names_it() {
+    let pieces = |name: &str, arguments: &[&str]| {
+        let call = |more: &str| chunk(&format!(r#"{{"tool_calls":[{{"index":0,{more}}}]}}"#), "null");
+        let mut all =
+            vec![call(&format!(r#""id":"t1","type":"function","function":{{"name":"{name}","arguments":""}}"#))];
+        all.extend(arguments.iter().map(|piece| call(&format!(r#""function":{{"arguments":{}}}"#, quoted(piece)))));
+        all.extend([chunk("{}", "\"tool_calls\""), "data: [DONE]\n\n".to_owned()]);
+        Script::streams(&all)
+    };
+    let policy = "match: [{tool: [rm, mv]}]\ngates: [{name: denied, rule: \"output.path.startsWith('/tmp/')\"}]";
+    let upstream = Upstream::good();
+    let gateway = Setup::of(&upstream).policy("files", policy).start();
+    let tool = |name: &str| {
+        format!(r#"{{"type":"function","function":{{"name":"{name}","parameters":{{"type":"object"}}}}}}"#)
+    };
+    let offered = format!(r#""stream":true,"tools":[{},{},{}]"#, tool("rm"), tool("mv"), tool("ls"));
+    for (name, arguments, accepted) in [
+        ("rm", &["{\"path\":\"/t", "mp/x\"}"][..], true),
+        ("rm", &["{\"path\":\"/e", "tc/passwd\"}"], false),
+        ("mv", &["{\"path\":\"/etc", "/passwd\"}"], false),
+        ("rm", &["{}"], false),
+        ("rm", &["{\"path\":\"/tmp/x\",", "\"path\":\"/etc/passwd\"}"], false),
+        ("ls", &["{\"path\":\"/e", "tc/passwd\"}"], true),
+    ] {
+        upstream.always(pieces(name, arguments));
+        let answer = gateway.chat(&ask("chat", &offered));
+        let got_out = answer.text().contains("\"tool_calls\":[");
+        assert_eq!(got_out, accepted, "{name} {arguments:?}: {answer}");
+        assert_eq!(answer.text().contains("passwd"), accepted && name == "ls", "{name} {arguments:?}: {answer}");
+        if !accepted {
+            assert!(answer.text().contains("contract_violation"), "{name} {arguments:?}: {answer}");
+        }
+    }
+}
+
 // ----------------------------------------------------------------------------------------------- several policies
 
 #[test]

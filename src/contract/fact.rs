@@ -24,6 +24,7 @@ use serde_json::Value;
 
 pub use crate::contract::fact::file::FactFile;
 pub use crate::contract::fact::file::Words;
+pub use crate::contract::fact::pattern::Automata;
 pub use crate::contract::fact::scope::Scope;
 
 use crate::contract::data::Data;
@@ -35,6 +36,7 @@ use crate::contract::fact::pattern::automaton;
 use crate::contract::fact::pattern::filled;
 use crate::contract::fact::pattern::list_of;
 use crate::contract::fact::pattern::literal;
+use crate::contract::fact::pattern::shortest;
 use crate::contract::fact::pattern::whole;
 use crate::contract::gate::BuildError;
 
@@ -70,8 +72,8 @@ pub struct FactRule {
     cues: Option<Regex>,
     unless: Option<Regex>,
     scope: Scope,
-    phrases: Several,
-    denied: Several,
+    phrases: Arc<Several>,
+    denied: Arc<Several>,
     /// Whether a term counts only with a cue or in a phrase.
     in_context: bool,
 }
@@ -80,7 +82,7 @@ pub struct FactRule {
 #[derive(Debug)]
 enum Spot {
     /// Any of the words, and whose it is.
-    Terms { any: Regex, which: Several, terms: Vec<Arc<str>> },
+    Terms { any: Regex, which: Arc<Several>, terms: Vec<Arc<str>> },
     /// Every match of a pattern.
     Matches(Regex),
 }
@@ -129,20 +131,25 @@ impl FactRule {
         &self.name
     }
 
-    /// Makes a fact's automata of its settings, as [`FactFile`] describes them.
+    /// Makes a fact's automata of its settings, as [`FactFile`] describes them, or takes those that are made already.
     ///
     /// # Errors
     /// Everything that is wrong with the settings, each with the members that lead to it.
-    pub fn compile(name: &str, settings: &Value, data: &Data) -> Result<Self, Vec<BuildError>> {
+    pub fn compile(
+        name: &str,
+        settings: &Value,
+        data: &Data,
+        automata: &mut Automata,
+    ) -> Result<Self, Vec<BuildError>> {
         let file = FactFile::deserialize(settings)
             .map_err(|error| vec![BuildError { at: Vec::new(), message: error.to_string() }])?;
         // In ASCII alone the automata are smaller and quicker; where a pattern needs more, all get it, so that one text
         // serves them all.
-        let mut errors = match Compiler::new(&file, data, true).rule(name) {
+        let mut errors = match Compiler::new(&file, data, automata, true).rule(name) {
             Ok(rule) => return Ok(rule),
             Err(errors) => errors,
         };
-        match Compiler::new(&file, data, false).rule(name) {
+        match Compiler::new(&file, data, automata, false).rule(name) {
             Ok(rule) => return Ok(rule),
             Err(found) => errors = if found.len() <= errors.len() { found } else { errors },
         }
@@ -185,7 +192,8 @@ impl FactRule {
             Spot::Terms { any, which, terms } => any
                 .find_iter(text)
                 .map(|found| {
-                    let terms = which.which(found.as_bytes()).filter_map(|index| terms.get(index).cloned()).collect();
+                    let told = which.which(found.as_bytes());
+                    let terms = told.into_iter().filter_map(|index| terms.get(index).cloned()).collect();
                     Spotted { at: found.range(), terms }
                 })
                 .collect(),
@@ -225,8 +233,10 @@ impl FactRule {
                 continue;
             }
             let everywhere = !self.in_context || self.cues.as_ref().is_some_and(|cues| cues.is_match(part));
-            let stated = if everywhere { Vec::new() } else { self.phrases.matches(text, &stretch) };
-            let denied = self.denied.matches(text, &stretch);
+            // What cannot be told counts as stated and not as denied.
+            let stated = if everywhere { Some(Vec::new()) } else { self.phrases.matches(text, &stretch) };
+            let stated = stated.unwrap_or_else(|| vec![stretch.clone()]);
+            let denied = self.denied.matches(text, &stretch).unwrap_or_default();
             let (mut stated, mut denied) = (Sweep::over(&stated), Sweep::over(&denied));
             for index in here {
                 let Some(Spotted { at, .. }) = spotted.get(index) else { continue };
@@ -263,15 +273,21 @@ impl<'r> Sweep<'r> {
 struct Compiler<'f> {
     file: &'f FactFile,
     data: &'f Data,
+    automata: &'f mut Automata,
     ascii: bool,
     /// What `{NAME}` stands for.
     names: BTreeMap<String, String>,
+    /// One letter for each of them: enough to tell whether what is around them is a pattern.
+    letters: BTreeMap<String, String>,
+    /// The patterns that were read, with their places.
+    read: Vec<(Vec<String>, String)>,
     errors: Vec<BuildError>,
 }
 
 impl<'f> Compiler<'f> {
-    fn new(file: &'f FactFile, data: &'f Data, ascii: bool) -> Self {
-        Self { file, data, ascii, names: BTreeMap::new(), errors: Vec::new() }
+    fn new(file: &'f FactFile, data: &'f Data, automata: &'f mut Automata, ascii: bool) -> Self {
+        let (names, letters) = (BTreeMap::new(), BTreeMap::new());
+        Self { file, data, automata, ascii, names, letters, read: Vec::new(), errors: Vec::new() }
     }
 
     fn rule(mut self, name: &str) -> Result<FactRule, Vec<BuildError>> {
@@ -285,7 +301,7 @@ impl<'f> Compiler<'f> {
             }
             let patterns = self.words(&["words", name], words);
             let all: Vec<String> = patterns.into_iter().flat_map(|(_, patterns)| patterns).collect();
-            self.names.insert(name.clone(), whole(&any_of(&all)));
+            self.name(name, &whole(&any_of(&all)));
         }
         let ignore = self.patterns("ignore", &file.ignore).map(|all| any_in_order(&all));
         let spot = self.spot();
@@ -298,7 +314,7 @@ impl<'f> Compiler<'f> {
         let [ignore, cues, unless] =
             [("ignore", ignore), ("cues", cues), ("unless", unless)].map(|(at, pattern)| self.built(at, pattern));
         let [phrases, denied] =
-            [("phrases", phrases), ("denied", denied)].map(|(at, patterns)| self.several(at, &patterns));
+            [("phrases", phrases), ("denied", denied)].map(|(at, patterns)| self.several(at, patterns));
         let in_context = !file.cues.is_empty() || !file.phrases.is_empty();
         match (spot, phrases, denied) {
             (Some(spot), Some(phrases), Some(denied)) if self.errors.is_empty() => Ok(FactRule {
@@ -319,6 +335,12 @@ impl<'f> Compiler<'f> {
 
     fn wrong(&mut self, at: &[&str], message: impl Into<String>) {
         self.errors.push(BuildError { at: at.iter().map(|&step| step.to_owned()).collect(), message: message.into() });
+    }
+
+    /// Says what `{name}` stands for from here on.
+    fn name(&mut self, name: &str, pattern: &str) {
+        self.names.insert(name.to_owned(), format!("(?:{pattern})"));
+        self.letters.insert(name.to_owned(), "x".to_owned());
     }
 
     /// The automata for the terms; what `{term}` and `{terms}` stand for is known from here on.
@@ -344,12 +366,12 @@ impl<'f> Compiler<'f> {
                     Some(_) => self.patterns("between", self.file.between.as_deref().unwrap_or_default()),
                     None => Some(BETWEEN.iter().map(|&word| word.to_owned()).collect()),
                 };
-                self.names.insert("terms".to_owned(), list_of(&term, &light.unwrap_or_default()));
-                self.names.insert("term".to_owned(), term.clone());
+                self.name("terms", &list_of(&term, &light.unwrap_or_default()));
+                self.name("term", &term);
                 let each: Vec<String> =
                     terms.iter().map(|(_, patterns)| format!(r"\A(?:{})\z", any_of(patterns))).collect();
                 let any = self.built("terms", Some(term))?;
-                let which = self.several("terms", &each)?;
+                let which = self.several("terms", each)?;
                 Some(Spot::Terms { any, which, terms: terms.into_iter().map(|(term, _)| term.into()).collect() })
             }
             _ => {
@@ -415,7 +437,9 @@ impl<'f> Compiler<'f> {
 
     /// One pattern with its words filled in, once it is known that it is one.
     fn one(&mut self, at: &[&str], pattern: &str) -> Option<String> {
-        self.checked(at, pattern).map_err(|message| self.wrong(at, message)).ok()
+        let read = self.checked(at, pattern).map_err(|message| self.wrong(at, message)).ok()?;
+        self.read.push((at.iter().map(|&step| step.to_owned()).collect(), read.clone()));
+        Some(read)
     }
 
     fn checked(&self, at: &[&str], pattern: &str) -> Result<String, String> {
@@ -425,20 +449,28 @@ impl<'f> Compiler<'f> {
         if self.ascii && (!pattern.is_ascii() || pattern.contains("\\x") || pattern.contains("\\u")) {
             return Err("not a pattern in ASCII".to_owned());
         }
-        let filled = filled(pattern, &self.names)?;
-        let built = automaton(&filled, self.ascii)?;
-        if at != ["pattern"] && built.is_match(b"") {
+        let least = shortest(&filled(pattern, &self.letters)?, self.ascii)?;
+        if at != ["pattern"] && least == Some(0) {
             return Err("the pattern matches the empty text".to_owned());
         }
-        Ok(format!("(?:{filled})"))
+        Ok(format!("(?:{})", filled(pattern, &self.names)?))
     }
 
     fn built(&mut self, at: &str, pattern: Option<String>) -> Option<Regex> {
-        automaton(&pattern?, self.ascii).map_err(|message| self.wrong(&[at], message)).ok()
+        self.automata.one(pattern?, self.ascii).map_err(|message| self.failed(at, message)).ok()
     }
 
-    fn several(&mut self, at: &str, patterns: &[String]) -> Option<Several> {
-        Several::of(patterns, self.ascii).map_err(|message| self.wrong(&[at], message)).ok()
+    fn several(&mut self, at: &str, patterns: Vec<String>) -> Option<Arc<Several>> {
+        self.automata.several(patterns, self.ascii).map_err(|message| self.failed(at, message)).ok()
+    }
+
+    /// An automaton of a member's patterns together has failed: the first of them that fails alone is to blame, else
+    /// all of them are.
+    fn failed(&mut self, member: &str, message: String) {
+        let here = self.read.iter().filter(|(at, _)| at.first().is_some_and(|first| first == member));
+        let alone = here.filter_map(|(at, one)| Some((at.clone(), automaton(one, self.ascii).err()?))).next();
+        let (at, message) = alone.unwrap_or_else(|| (vec![member.to_owned()], message));
+        self.errors.push(BuildError { at, message });
     }
 }
 

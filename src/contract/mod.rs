@@ -11,6 +11,7 @@ pub mod fold;
 pub mod gate;
 pub mod ground;
 pub mod instance;
+pub mod linear;
 pub mod locale;
 pub mod message;
 pub mod number;

@@ -2,6 +2,8 @@
 
 mod container;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 mod tools;
 

@@ -231,6 +231,27 @@ mod tests {
         }
     }
 
+    /// Each once: a policy that stands beside itself is refused, and with it every command that has no configuration.
+    #[test]
+    fn every_example_policy_is_embedded_once_with_all_its_files() {
+        let (folders, wrong) = all_in(Path::new("policies"));
+        assert!(wrong.is_empty());
+        let mut names: Vec<&str> = folders.iter().map(Files::name).collect();
+        names.sort_unstable();
+        assert_eq!(EMBEDDED.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+        for (name, files) in EMBEDDED {
+            let mut own: Vec<String> = std::fs::read_dir(Path::new("policies").join(name))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .filter(|file| file != "README.md")
+                .collect();
+            own.sort_unstable();
+            let mut embedded: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
+            embedded.sort_unstable();
+            assert_eq!(embedded, own, "{name}");
+        }
+    }
+
     #[test]
     fn a_folder_that_is_no_policy_is_told_of() {
         let folder = tempfile::tempdir().unwrap();

@@ -8,6 +8,8 @@ mod controls;
 mod file;
 mod gates;
 mod load;
+#[cfg(test)]
+mod properties;
 mod prove;
 mod resolve;
 mod schema;

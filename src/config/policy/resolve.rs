@@ -31,6 +31,7 @@ use crate::contract::PolicyContract;
 use crate::contract::assign::Assign;
 use crate::contract::fold::Folds;
 use crate::contract::gate;
+use crate::contract::linear;
 use crate::contract::scene::Evidence;
 use crate::contract::source::Region;
 use crate::contract::template::Names;
@@ -142,15 +143,7 @@ fn regions(files: BTreeMap<String, RegionFile>, folds: Folds, notes: &mut Notes<
                 all.insert(name.as_str().into(), region.folded(folds));
             }
             Err(error) => {
-                // A regular expression's fault is told in several lines, the last of which says what it is.
-                let told = error.to_string();
-                let told = match (told.split_once("regex parse error:"), told.lines().last()) {
-                    (Some((before, _)), Some(last)) => {
-                        format!("{before}no regular expression: {}", last.trim_start_matches("error: "))
-                    }
-                    _ => told,
-                };
-                notes.error(&["regions", &name], format!("region `{name}`: {told}"));
+                notes.error(&["regions", &name], format!("region `{name}`: {error}"));
             }
         }
     }
@@ -292,14 +285,14 @@ fn source(file: SourceFile, notes: &mut Notes<'_>) -> SourceSpec {
     }
     let page_break = file.page_break.and_then(|text| {
         let path = ["source", "page_break"];
-        match pattern(&text) {
+        match linear::pattern(&text) {
             Ok(pattern) if pattern.is_match("") => {
                 notes.error(&path, "`source.page_break` matches the empty text, so it would part every two letters");
                 None
             }
             Ok(pattern) => Some(pattern),
             Err(message) => {
-                notes.error(&path, format!("`source.page_break` is no regular expression: {message}"));
+                notes.error(&path, format!("`source.page_break`: {message}"));
                 None
             }
         }
@@ -311,18 +304,6 @@ fn source(file: SourceFile, notes: &mut Notes<'_>) -> SourceSpec {
         request: file.request == Some(RequestSourceFile::Allowed),
         ignore_unreadable: file.unreadable == Some(UnreadableFile::Ignore),
     }
-}
-
-/// Compiles a pattern for a linear-time engine; says what is wrong in one line.
-pub(super) fn pattern(text: &str) -> Result<regex::Regex, String> {
-    regex::RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|error| match error {
-        regex::Error::Syntax(said) => {
-            let last = said.lines().last().unwrap_or_default();
-            last.strip_prefix("error: ").unwrap_or(last).to_owned()
-        }
-        regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
-        other => other.to_string(),
-    })
 }
 
 fn evidence(file: EvidenceFile, notes: &mut Notes<'_>) -> Option<Evidence> {

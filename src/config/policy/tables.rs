@@ -17,6 +17,7 @@ use crate::contract::assign::Assigned;
 use crate::contract::assign::AssignedValue;
 use crate::contract::data::Data;
 use crate::contract::data::Table;
+use crate::contract::fact::Automata;
 use crate::contract::fact::FactRule;
 use crate::contract::gate::GateEntry;
 use crate::json::query::Query;
@@ -49,13 +50,14 @@ pub(super) fn data(tables: BTreeMap<String, DataFile>, files: &Files, notes: &mu
 /// Compiles every fact. One that cannot be is reported and left out.
 pub(super) fn facts(files: &BTreeMap<String, Value>, data: &Data, notes: &mut Notes<'_>) -> Vec<FactRule> {
     let mut facts = Vec::with_capacity(files.len());
+    let mut automata = Automata::default();
     for (name, settings) in files {
         let path = ["facts", name.as_str()];
         is_identifier(&path, name, notes);
         if notes.has_broken(&path) {
             continue;
         }
-        match FactRule::compile(name, settings, data) {
+        match FactRule::compile(name, settings, data, &mut automata) {
             Ok(fact) => facts.push(fact),
             Err(errors) => {
                 for error in errors {

@@ -47,7 +47,8 @@ pub struct FactFile {
     /// How far cues reach.
     #[serde(default)]
     pub scope: Scope,
-    /// Ways to state terms: `{terms}` stands for a list of them with nothing but light words between, `{term}` for one.
+    /// Ways to state terms: `{terms}` stands for a list of them with nothing but light words before and between, `{term}`
+    /// for one.
     /// Every term inside a match counts.
     #[serde(default)]
     pub phrases: Vec<String>,

@@ -1,15 +1,23 @@
 //! From a fact's patterns to the few automata that look for them.
 
 use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::OnceLock;
 
 use regex::bytes::Regex;
 use regex::bytes::RegexBuilder;
 use regex::bytes::RegexSet;
 use regex::bytes::RegexSetBuilder;
+use regex::bytes::SetMatches;
+use regex_syntax::ParserBuilder;
 
 /// Bytes that one automaton may take, and what it builds while it runs as well.
 const AUTOMATON_BYTES_MAX: usize = 4 << 20;
+/// Bytes that the automaton of several patterns may take.
+const SEVERAL_BYTES_MAX: usize = 8 * AUTOMATON_BYTES_MAX;
 /// The start of a word and its end. Half a boundary each, so that a pattern may begin or end with a mark.
 const WORD: (&str, &str) = (r"\b{start-half}(?:", r")\b{end-half}");
 
@@ -26,10 +34,13 @@ pub(super) fn whole(pattern: &str) -> String {
     [WORD.0, pattern, WORD.1].concat()
 }
 
-/// A list of at least one of `term`, with nothing but light words between.
+/// A list of at least one of `term`, with nothing but light words before and between.
 pub(super) fn list_of(term: &str, light: &[String]) -> String {
-    let light = if light.is_empty() { String::new() } else { format!("| ?{}", whole(&any_of(light))) };
-    format!("{term}(?:(?: ?[,/&]{light})+ ?{term})*")
+    if light.is_empty() {
+        return format!("{term}(?:(?: ?[,/&])+ ?{term})*");
+    }
+    let light = whole(&any_of(light));
+    format!("(?:{light} )*{term}(?:(?: ?[,/&]| ?{light})+ ?{term})*")
 }
 
 /// A word from a data table as a pattern: it stands for itself, a space in it for a hyphen too.
@@ -72,50 +83,112 @@ pub(super) fn filled(pattern: &str, names: &BTreeMap<String, String>) -> Result<
     Ok(out)
 }
 
-/// One automaton, matched in ASCII alone where it can be.
-pub(super) fn automaton(pattern: &str, ascii: bool) -> Result<Regex, String> {
-    RegexBuilder::new(pattern)
+/// The shortest text that a pattern matches; none where it can match nothing. It makes no automaton, which costs a
+/// thousand times as much.
+///
+/// # Errors
+/// Why it is no pattern.
+pub(super) fn shortest(pattern: &str, ascii: bool) -> Result<Option<usize>, String> {
+    ParserBuilder::new()
         .case_insensitive(true)
         .multi_line(true)
         .unicode(!ascii)
-        .size_limit(AUTOMATON_BYTES_MAX)
-        .dfa_size_limit(AUTOMATON_BYTES_MAX)
+        .utf8(false)
         .build()
-        .map_err(|error| said(&error))
+        .parse(pattern)
+        .map(|read| read.properties().minimum_len())
+        .map_err(|error| unread(&error.to_string()))
+}
+
+/// One automaton, matched in ASCII alone where it can be.
+pub(super) fn automaton(pattern: &str, ascii: bool) -> Result<Regex, String> {
+    builder(pattern, ascii).size_limit(AUTOMATON_BYTES_MAX).build().map_err(|error| said(&error))
+}
+
+fn builder(pattern: &str, ascii: bool) -> RegexBuilder {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.case_insensitive(true).multi_line(true).unicode(!ascii).dfa_size_limit(AUTOMATON_BYTES_MAX);
+    builder
 }
 
 fn said(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(limit) => format!("the pattern takes more than {limit} bytes"),
-        // The last line says what is wrong; the ones before it draw the whole pattern.
-        other => {
-            let text = other.to_string();
-            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            format!("not a regular expression: {last}")
-        }
+        other => unread(&other.to_string()),
+    }
+}
+
+/// The last line says what is wrong; the ones before it draw the whole pattern.
+fn unread(error: &str) -> String {
+    let last = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+    format!("not a regular expression: {last}")
+}
+
+/// Automata by what they look for, so that facts with the same words share them. It lives as long as a policy is read.
+#[derive(Debug, Default)]
+pub struct Automata {
+    one: HashMap<(bool, String), Regex>,
+    several: HashMap<(bool, Vec<String>), Arc<Several>>,
+}
+
+impl Automata {
+    /// What [`automaton`] makes of this pattern.
+    pub(super) fn one(&mut self, pattern: String, ascii: bool) -> Result<Regex, String> {
+        Ok(match self.one.entry((ascii, pattern)) {
+            Entry::Occupied(made) => made.get().clone(),
+            Entry::Vacant(place) => {
+                let made = automaton(&place.key().1, ascii)?;
+                place.insert(made).clone()
+            }
+        })
+    }
+
+    /// What [`Several::of`] makes of these patterns.
+    pub(super) fn several(&mut self, patterns: Vec<String>, ascii: bool) -> Result<Arc<Several>, String> {
+        Ok(match self.several.entry((ascii, patterns)) {
+            Entry::Occupied(made) => Arc::clone(made.get()),
+            Entry::Vacant(place) => {
+                let made = Several::of(&place.key().1, ascii)?;
+                Arc::clone(place.insert(Arc::new(made)))
+            }
+        })
     }
 }
 
 /// Several patterns, each of which may match where another one does.
+///
+/// One automaton tells which of them match at all. Most texts hold none or two, so where one matches is left to an
+/// automaton that is made when it is first asked for.
 #[derive(Debug)]
 pub(super) struct Several {
     set: RegexSet,
-    each: Vec<Regex>,
+    each: Vec<Alone>,
+}
+
+/// One pattern of several, and its automaton once it is needed.
+#[derive(Debug)]
+struct Alone {
+    pattern: String,
+    ascii: bool,
+    made: OnceLock<Option<Regex>>,
 }
 
 impl Several {
-    /// These patterns, which [`automaton`] takes one by one.
+    /// These patterns in one automaton.
+    ///
+    /// # Errors
+    /// Why there is no such automaton.
     pub(super) fn of(patterns: &[String], ascii: bool) -> Result<Self, String> {
-        let each = patterns.iter().map(|pattern| automaton(pattern, ascii)).collect::<Result<_, _>>()?;
         let set = RegexSetBuilder::new(patterns)
             .case_insensitive(true)
             .multi_line(true)
             .unicode(!ascii)
-            .size_limit(8 * AUTOMATON_BYTES_MAX)
+            .size_limit(SEVERAL_BYTES_MAX)
             .dfa_size_limit(AUTOMATON_BYTES_MAX)
             .build()
             .map_err(|error| said(&error))?;
-        Ok(Self { set, each })
+        let alone = |pattern: &String| Alone { pattern: pattern.clone(), ascii, made: OnceLock::new() };
+        Ok(Self { set, each: patterns.iter().map(alone).collect() })
     }
 
     /// Whether there is none.
@@ -124,19 +197,31 @@ impl Several {
     }
 
     /// Those that match somewhere in `text`.
-    pub(super) fn which<'t>(&self, text: &'t [u8]) -> impl Iterator<Item = usize> + use<'_, 't> {
-        let found = if self.each.is_empty() { None } else { Some(self.set.matches(text)) };
-        found.into_iter().flat_map(|found| found.into_iter())
+    pub(super) fn which(&self, text: &[u8]) -> SetMatches {
+        self.set.matches(text)
     }
 
-    /// Where they match in a stretch of `text`, by where the matches begin. One scan a pattern that matches at all.
-    pub(super) fn matches(&self, text: &[u8], stretch: &Range<usize>) -> Vec<Range<usize>> {
+    /// Where they match in a stretch of `text`, by where the matches begin; nothing if that cannot be told. One scan a
+    /// pattern that matches at all.
+    pub(super) fn matches(&self, text: &[u8], stretch: &Range<usize>) -> Option<Vec<Range<usize>>> {
         let part = text.get(stretch.clone()).unwrap_or_default();
         let mut all: Vec<Range<usize>> = Vec::new();
-        for pattern in self.which(part).filter_map(|index| self.each.get(index)) {
+        if self.is_empty() {
+            return Some(all);
+        }
+        for index in self.which(part) {
+            let pattern = self.each.get(index)?.made()?;
             all.extend(pattern.find_iter(part).map(|found| stretch.start + found.start()..stretch.start + found.end()));
         }
         all.sort_unstable_by_key(|found| found.start);
-        all
+        Some(all)
+    }
+}
+
+impl Alone {
+    /// The set of all patterns was within its bounds, and so one of them is; there is none only if that were wrong.
+    fn made(&self) -> Option<&Regex> {
+        let made = || builder(&self.pattern, self.ascii).size_limit(SEVERAL_BYTES_MAX).build().ok();
+        self.made.get_or_init(made).as_ref()
     }
 }

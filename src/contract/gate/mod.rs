@@ -6,7 +6,7 @@ pub mod fact;
 pub mod math;
 pub mod member;
 #[cfg(test)]
-mod properties;
+pub(crate) mod properties;
 pub mod provenance;
 pub mod quote;
 pub mod rule;

@@ -1,5 +1,9 @@
 //! The quote gate: a text of the answer stands literally in the source, or a number is one that the source prints.
 
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::collections::HashSet;
+
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -122,9 +126,10 @@ fn gate(settings: Settings, build: &Build<'_>) -> Result<Quote, BuildError> {
 
 impl Gate for Quote {
     fn check(&self, scene: &Scene<'_>, found: &mut Findings<'_>) {
+        let sought = Sought { source: &scene.ground.source, only: OnceCell::new(), taken_back: OnceCell::new() };
         for path in &self.paths {
             for node in found.nodes(path, self.presence) {
-                let Err((message, stand)) = self.stands(&scene.ground.source, node) else { continue };
+                let Err((message, stand)) = self.stands(&sought, node) else { continue };
                 found.report(At::Place(node.place), |at| Finding {
                     source_at: stand.map(|stand| SourceAt { page: stand.page, range: stand.range }),
                     ..Finding::new(at, message)
@@ -155,7 +160,7 @@ impl Gate for Quote {
 type Unfounded = (String, Option<Stand>);
 
 impl Quote {
-    fn stands(&self, source: &Source, node: Node<'_>) -> Result<(), Unfounded> {
+    fn stands(&self, sought: &Sought<'_>, node: Node<'_>) -> Result<(), Unfounded> {
         let (value, what) = (node.value, node.value.what());
         match &self.wanted {
             Wanted::Number(format) => {
@@ -163,22 +168,23 @@ impl Quote {
                     return Err((format!("expected a number, found {}", kind_of(value)), None));
                 }
                 let number = Decimal::read(value.raw()).map_err(|error| (error.to_string(), None))?;
-                let printed = source.prints(*format, &number);
+                let printed = sought.source.prints(*format, &number);
                 let shown = quoted(value.raw());
                 if printed { Ok(()) } else { Err((format!("the source prints no number {shown}"), None)) }
             }
             Wanted::Text { .. } if what != What::String => {
                 Err((format!("expected a text, found {}", kind_of(value)), None))
             }
-            Wanted::Text { .. } => self.stands_as_text(source, &value.text()),
+            Wanted::Text { .. } => self.stands_as_text(sought, &value.text()),
         }
     }
 
     /// Whether one and the same occurrence satisfies all that is demanded of it.
-    fn stands_as_text(&self, source: &Source, text: &str) -> Result<(), Unfounded> {
+    fn stands_as_text(&self, sought: &Sought<'_>, text: &str) -> Result<(), Unfounded> {
         let Wanted::Text { token, only, outside, not_before, sentence } = &self.wanted else { return Ok(()) };
+        let source = sought.source;
         if let Some(pattern) = only {
-            is_only(source, pattern, text)?;
+            sought.only.get_or_init(|| Only::of(source, pattern)).is(source, pattern, text)?;
         }
         let shown = quoted(text);
         let mut wanting: Option<Unfounded> = None;
@@ -186,7 +192,7 @@ impl Quote {
             let page = source.page(stand.page).unwrap_or_default();
             let why = if lies_in(source, outside, &stand) {
                 "stands only in a part of the source that does not count"
-            } else if is_taken_back(source, not_before, outside, &stand) {
+            } else if sought.is_taken_back(not_before, outside, &stand) {
                 "stands only before words that take it back"
             } else if *token && !token::is_whole(page, stand.range.start, stand.range.end) {
                 "stands only as a part of a longer token"
@@ -201,23 +207,67 @@ impl Quote {
     }
 }
 
-/// Whether the text is what the pattern matches, and all that it matches. The same match twice is one.
-fn is_only(source: &Source, pattern: &Regex, text: &str) -> Result<(), Unfounded> {
-    let matches = source.matches(pattern).unwrap_or_default();
-    if let Some(other) = matches.iter().find(|stand| source.text(stand) != text) {
-        let own = matches.iter().any(|stand| source.text(stand) == text);
+/// What is looked for in a source, for every text of the answer once: a hostile source has very many matches, and many
+/// places for each text.
+struct Sought<'s> {
+    source: &'s Source,
+    only: OnceCell<Only<'s>>,
+    /// Where the last words that take back begin, page by page.
+    taken_back: OnceCell<BTreeMap<usize, usize>>,
+}
+
+impl Sought<'_> {
+    /// Whether words that take back stand behind the stretch on its page, and count.
+    fn is_taken_back(&self, patterns: &[Regex], outside: &[Regex], stand: &Stand) -> bool {
+        let last = self.taken_back.get_or_init(|| last_words(self.source, patterns, outside));
+        last.get(&stand.page).is_some_and(|start| *start >= stand.range.end)
+    }
+}
+
+/// The last match of any of the patterns on each page that does not lie outside what counts.
+fn last_words(source: &Source, patterns: &[Regex], outside: &[Regex]) -> BTreeMap<usize, usize> {
+    let mut last = BTreeMap::new();
+    for stand in patterns.iter().flat_map(|pattern| source.matches(pattern).unwrap_or_default()) {
+        if last.get(&stand.page).is_none_or(|start| *start < stand.range.start) && !lies_in(source, outside, stand) {
+            last.insert(stand.page, stand.range.start);
+        }
+    }
+    last
+}
+
+/// What a pattern matches that must match one text alone. The same match twice is one.
+struct Only<'s> {
+    first: Option<&'s Stand>,
+    /// The first match of another text.
+    other: Option<&'s Stand>,
+    /// All texts, where there are several.
+    texts: HashSet<&'s str, ahash::RandomState>,
+}
+
+impl<'s> Only<'s> {
+    fn of(source: &'s Source, pattern: &Regex) -> Self {
+        let matches = source.matches(pattern).unwrap_or_default();
+        let first = matches.first();
+        let other = first.and_then(|first| matches.iter().find(|stand| source.text(stand) != source.text(first)));
+        let several = if other.is_some() { matches } else { &[] };
+        Self { first, other, texts: several.iter().map(|stand| source.text(stand)).collect() }
+    }
+
+    /// Whether the text is what the pattern matches, and all that it matches.
+    fn is(&self, source: &Source, pattern: &Regex, text: &str) -> Result<(), Unfounded> {
+        let Some(first) = self.first else {
+            return Err((format!("nothing in the source matches `{pattern}`"), None));
+        };
+        let other = if source.text(first) == text { self.other } else { Some(first) };
+        let Some(other) = other else { return Ok(()) };
         let (found, shown) = (quoted(source.text(other)), quoted(text));
-        let message = if own {
+        let message = if self.texts.contains(text) {
             format!("{shown} is not the only match of `{pattern}` in the source: {found} is another")
         } else {
             format!("expected the match of `{pattern}` in the source, {found}, found {shown}")
         };
-        return Err((message, Some(other.clone())));
+        Err((message, Some(other.clone())))
     }
-    if matches.is_empty() {
-        return Err((format!("nothing in the source matches `{pattern}`"), None));
-    }
-    Ok(())
 }
 
 /// Whether a match of one of the patterns holds the stretch.
@@ -228,16 +278,6 @@ fn lies_in(source: &Source, patterns: &[Regex], stand: &Stand) -> bool {
         let next = matches.partition_point(|m| (m.page, m.range.start) <= (stand.page, stand.range.start));
         let last = next.checked_sub(1).and_then(|at| matches.get(at));
         last.is_some_and(|m| m.page == stand.page && m.range.end >= stand.range.end)
-    })
-}
-
-/// Whether words that take back stand behind the stretch on its page, and count.
-fn is_taken_back(source: &Source, patterns: &[Regex], outside: &[Regex], stand: &Stand) -> bool {
-    patterns.iter().any(|pattern| {
-        let matches = source.matches(pattern).unwrap_or_default();
-        let behind = matches.partition_point(|m| (m.page, m.range.start) < (stand.page, stand.range.end));
-        let behind = matches.get(behind..).unwrap_or_default().iter().take_while(|m| m.page == stand.page);
-        behind.into_iter().any(|m| !lies_in(source, outside, m))
     })
 }
 

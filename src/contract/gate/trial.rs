@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::contract::PolicyContract;
 use crate::contract::data::Data;
 use crate::contract::data::Table;
+use crate::contract::fact::Automata;
 use crate::contract::fact::FactRule;
 use crate::contract::fact::Facts;
 use crate::contract::gate::Build;
@@ -41,7 +42,8 @@ impl Trial {
 
     /// One fact of this name, and what it finds in the text.
     pub(super) fn with_fact(mut self, name: &str, settings: &str, text: &str) -> Self {
-        let rule = FactRule::compile(name, &tree::parse(settings).unwrap(), &Data::default()).unwrap();
+        let settings = tree::parse(settings).unwrap();
+        let rule = FactRule::compile(name, &settings, &Data::default(), &mut Automata::default()).unwrap();
         self.contract.facts.push(rule);
         self.ground.facts = Facts::read(&self.contract.facts, [text]);
         self

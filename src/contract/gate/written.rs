@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::contract::fold::Folds;
 use crate::contract::gate::Build;
 use crate::contract::gate::BuildError;
+use crate::contract::linear;
 use crate::contract::locale::Locale;
 use crate::contract::number::NumberFormat;
 use crate::contract::number::Percent;
@@ -112,7 +113,7 @@ pub(super) fn folds(own: Option<&[String]>, build: &Build<'_>, locale: Option<Lo
 
 /// A pattern of linear time.
 pub(super) fn pattern(text: &str, member: &str) -> Result<Regex, BuildError> {
-    Regex::new(text).map_err(|error| BuildError::at(member, error.to_string()))
+    linear::pattern(text).map_err(|error| BuildError::at(member, error))
 }
 
 /// A kind's settings as its structure has them.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::contract::fold::Folds;
+use crate::contract::linear;
 use crate::contract::source::Stand;
 
 /// A part of a source, by its first and last line. Both lines are in it.
@@ -86,8 +87,8 @@ impl Region {
     /// Where a pattern is not a regular expression of linear time, or `occurrence` has nothing to count.
     pub fn read(from: &str, through: &str, occurrence: Option<NonZeroUsize>) -> Result<Self, RegionError> {
         let pattern = |member, text: &str, edge| {
-            let error = |error: regex::Error| RegionError::Pattern { member, reason: error.to_string() };
-            (text != edge).then(|| Regex::new(text)).transpose().map_err(error)
+            let error = |reason| RegionError::Pattern { member, reason };
+            (text != edge).then(|| linear::pattern(text)).transpose().map_err(error)
         };
         let (from, through) = (pattern("from", from, "start")?, pattern("through", through, "end")?);
         if occurrence.is_some() && from.is_none() && through.is_none() {

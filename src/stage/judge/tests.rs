@@ -111,7 +111,8 @@ fn the_verdicts_of_the_stream_file() {
     assert_eq!(seen, 5);
 }
 
-/// The cases of `tool.jsonl` that concern a request's own tools; emulation by tool and policies are still out.
+/// The cases of `tool.jsonl` that concern a request's own tools. Emulation by tool (tool-014) is not in this version; a policy that
+/// denies a tool (tool-016) is tried in `tests/policies.rs`.
 #[test]
 fn the_cases_of_the_tool_file_that_need_no_policy() {
     let mut out = Vec::new();

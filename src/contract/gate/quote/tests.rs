@@ -154,4 +154,43 @@ fn hostile_texts_end() {
             .ends_with("does not stand in the source")
     );
     assert_eq!(one(r#""not_before": [">"]"#, &source, r#""a""#), "`a` stands only before words that take it back");
+    // Words that take back, most of which do not count, behind very many occurrences.
+    let source = "Do it.\n".repeat(50_000) + &"> never mind\n".repeat(50_000);
+    let options = r#""outside": ["(?m)^>.*$"], "not_before": ["never mind"]"#;
+    assert_eq!(one(options, &source, r#""Do it.""#), "");
+    let taken = "`Do it.` stands only before words that take it back";
+    assert_eq!(one(options, &(source.clone() + "never mind"), r#""Do it.""#), taken);
+    assert_eq!(one(options, &("never mind\n".to_owned() + &source), r#""Do it.""#), "");
+}
+
+#[test]
+fn one_pattern_for_very_many_texts_is_matched_once() {
+    let settings = r#"{"quote": "$.x[*]", "only": "R[0-9]+"}"#;
+    let answer = |value: &str| format!(r#"{{"x": [{}]}}"#, vec![value; 20_000].join(","));
+    let same = "R1 ".repeat(20_000);
+    assert!(judged(settings, Presence::default(), &[&same], &answer("\"R1\"")).is_empty());
+    let other = same + "R2";
+    let first = |value: &str| judged(settings, Presence::default(), &[&other], &answer(value)).remove(0);
+    let said = |text: &str| format!("$['x'][0]: {text}");
+    assert_eq!(first("\"R1\""), said("`R1` is not the only match of `R[0-9]+` in the source: `R2` is another"));
+    assert_eq!(first("\"R2\""), said("`R2` is not the only match of `R[0-9]+` in the source: `R1` is another"));
+    assert_eq!(first("\"R3\""), said("expected the match of `R[0-9]+` in the source, `R1`, found `R3`"));
+}
+
+proptest::proptest! {
+    /// By the words of the option: an occurrence counts unless it is quoted, or words that are not quoted stand behind it.
+    #[test]
+    fn what_takes_back_is_what_the_option_says(
+        pieces in proptest::collection::vec(proptest::sample::select(vec!["Do it. ", "\nDo it.\n", "\n> Do it.\n", "never mind ", "\n> never mind\n", "x "]), 0..9),
+    ) {
+        let source = pieces.concat();
+        let is_quoted = |at: usize| source[..at].rsplit('\n').next().unwrap().starts_with('>');
+        let counts = |text: &str| -> Vec<usize> {
+            source.match_indices(text).map(|(at, _)| at).filter(|at| !is_quoted(*at)).collect()
+        };
+        let back = counts("never mind");
+        let holds = counts("Do it.").into_iter().any(|at| !back.iter().any(|words| *words > at));
+        let told = one(r#""outside": ["(?m)^>.*$"], "not_before": ["never mind"]"#, &source, r#""Do it.""#);
+        proptest::prop_assert_eq!(told.is_empty(), holds, "{:?} {}", source, told);
+    }
 }
