@@ -6,8 +6,8 @@
 
 pub mod digest; // one short name for a schema's exact bytes
 pub mod json; // JSON as text: strict checks, a cursor, edits in place
-pub mod nearest;
-pub mod network; // networks of IP addresses // the name that was probably meant
+pub mod nearest; // the name that was probably meant
+pub mod network; // networks of IP addresses
 
 pub mod dialect; // what each kind of backend can do, as data
 pub mod settings; // how the gateway is run, resolved

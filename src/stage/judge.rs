@@ -1,17 +1,23 @@
 //! The verdict: every gate on every choice, every violation collected. Same reply, same contract: same verdict.
 
+mod container;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::api::reply::Around;
 use crate::api::reply::Choice;
 use crate::api::reply::Passed;
 use crate::api::reply::Reply;
-use crate::api::reply::ToolCall;
 use crate::contract::ContentContract;
 use crate::contract::Contract;
 use crate::contract::OwnedSchema;
 use crate::contract::Subject;
-use crate::contract::ToolContract;
 use crate::contract::assign::Assign;
 use crate::contract::assign::Minter;
 use crate::contract::gate;
@@ -25,11 +31,7 @@ use crate::contract::verdict::Violations;
 use crate::dialect::table::ReasoningTag;
 use crate::extraction;
 use crate::extraction::Admits;
-use crate::extraction::NotExtracted;
-use crate::extraction::Reason;
 use crate::extraction::Rung;
-use crate::json::check;
-use crate::json::fault::shown;
 use crate::json::path::Path;
 use crate::json::string;
 use crate::stage::extract;
@@ -200,7 +202,7 @@ pub fn judge(contract: &Contract, reply: &Reply, reasoning: &[ReasoningTag], kno
         (Some(rejection), _, _, _) => Verdict::Reject(rejection),
         (None, Some(failed), _, _) => Verdict::Fail(failed),
         (None, None, Some(mut asked), _) => {
-            let mut told = std::collections::HashSet::new();
+            let mut told = HashSet::new();
             asked.questions.retain(|question| told.insert(question.clone()));
             Verdict::Clarify(asked)
         }
@@ -267,9 +269,11 @@ impl Judging<'_> {
             Extraction::Failed => return Err(Stopped::Failed(Failed::Reported)),
             Extraction::Unfinished => return Err(Stopped::Failed(Failed::Unfinished)),
             Extraction::Truncated => {
-                return Err(reject(Code::OutputTruncated, "extract", "truncated", Violations::one(truncated())));
+                return Err(container::truncated());
             }
-            Extraction::Not(not) => return Err(not_extracted(&not, choice.content.as_deref().unwrap_or_default())),
+            Extraction::Not(not) => {
+                return Err(container::not_extracted(&not, choice.content.as_deref().unwrap_or_default()));
+            }
             Extraction::Json(found) => self.content(choice, &found)?,
             Extraction::ToolCalls | Extraction::Unbound => {
                 Passed { slice: None, around: None, rung: None, dropped: false }
@@ -425,59 +429,6 @@ impl Judging<'_> {
             None => Ok(fields),
         }
     }
-
-    /// Judges the calls of one choice. Calls to unbound tools are counted and passed on.
-    fn tools(&mut self, choice: &Choice) -> Result<(), Stopped> {
-        let mut found = Vec::new();
-        let mut gates = Gates::default();
-        let mut first = None;
-        for (index, call) in choice.tool_calls.iter().enumerate() {
-            let place = Path::root().key("tool_calls").index(index);
-            let Some(tool) = self.contract.tool(&call.name) else {
-                let message = match call.name.as_str() {
-                    "" => "a call that names no function cannot be judged".to_owned(),
-                    name => format!("the tool `{}` was not offered in the request", shown(name)),
-                };
-                found.push(Violation::own("tools", "unknown_tool", place, message, None));
-                continue;
-            };
-            let wrong = arguments(tool, call);
-            if !tool.bound {
-                self.seen.loose += u32::from(!wrong.is_empty());
-                continue;
-            }
-            if wrong.is_empty() {
-                let text = if call.arguments.is_empty() { "{}" } else { &call.arguments };
-                let more = self.gates(&Subject::Tool(call.name.as_str().into()), text.trim_ascii())?;
-                if more.found.is_some() {
-                    first.get_or_insert_with(|| text.to_owned());
-                }
-                gates.action = gates.action.max(more.action);
-                gates.questions.extend(more.questions);
-                gates.reasons.extend(more.reasons);
-                gates.truncated |= more.truncated;
-                gates.add(more.found.map(|violations| violations.inside(&call.name, &place.clone().key("arguments"))));
-            }
-            found.extend(wrong.into_iter().map(|violation| Violation {
-                message: format!("`{}` {}: {}", shown(&call.name), violation.path, violation.message),
-                path: place.clone().key("arguments"),
-                gate: "tools".into(),
-                ..violation
-            }));
-        }
-        if let Some(forced) = self.contract.forced.and_then(|index| self.contract.tools.get(index))
-            && !choice.tool_calls.iter().any(|call| call.name == forced.name)
-        {
-            let message = format!("the tool `{}` must be called and was not", shown(&forced.name));
-            found.push(Violation::own("tools", "not_called", Path::root(), message, None));
-        }
-        if let Some(violations) = Violations::of(found) {
-            return Err(reject(Code::ToolViolation, "tools", "tool_violation", violations));
-        }
-        // The arguments have their places within themselves; of the content nothing is meant.
-        let nowhere = Offset { start: 0, before: usize::MAX, length: 0 };
-        self.decided(gates, &nowhere, Rung::Whole, &first.unwrap_or_default())
-    }
 }
 
 /// Where the judged text lies in the model's.
@@ -503,14 +454,6 @@ impl Offset {
 fn reject(code: Code, stage: &'static str, reason: &'static str, violations: Violations) -> Stopped {
     let (reasons, answer) = (Vec::new(), String::new());
     Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung: None, reasons, answer }))
-}
-
-fn truncated() -> Violation {
-    plain("truncated", "the answer was cut off by a token limit".to_owned())
-}
-
-fn plain(kind: &'static str, message: String) -> Violation {
-    Violation::own("extraction", kind, Path::root(), message, None)
 }
 
 /// What schemas say, each its owner's; none means that all are satisfied.
@@ -552,78 +495,3 @@ fn not_object(slice: &str) -> Option<Violation> {
     let message = "expected an object, as `response_format` says".to_owned();
     Some(Violation::own(gate::schema::NAME, gate::schema::NAME, Path::root(), message, Some(0..slice.len())))
 }
-
-/// The rejection of a text that nothing could be cut out of. The text itself is not quoted.
-fn not_extracted(not: &NotExtracted, text: &str) -> Stopped {
-    let code = match not.reason {
-        Reason::Empty | Reason::NoJson | Reason::Invalid | Reason::TrailingText => Code::OutputNotJson,
-        Reason::Ambiguous => Code::OutputAmbiguous,
-        Reason::Truncated => Code::OutputTruncated,
-        Reason::DuplicateKey => Code::OutputDuplicateKey,
-        Reason::TooDeep => Code::OutputTooDeep,
-        Reason::NumberOutOfRange => Code::OutputNumberOutOfRange,
-    };
-    let violation = Violation::own(
-        "extraction",
-        not.reason.as_str(),
-        not.path.clone().unwrap_or_default(),
-        told(not, text),
-        Some(not.at..not.at),
-    );
-    reject(code, "extract", not.reason.as_str(), Violations::one(violation))
-}
-
-/// What is said of a text that nothing could be cut out of.
-pub fn told(not: &NotExtracted, text: &str) -> String {
-    let place = |at: usize| {
-        let (line, column) =
-            crate::json::JsonFault::new(crate::json::JsonFaultKind::TrailingText, at).position(text.as_bytes());
-        format!("line {line}, column {column}")
-    };
-    match (not.reason, &not.fault) {
-        (Reason::Empty, _) => "the text is empty".to_owned(),
-        (Reason::NoJson, _) => "the text holds nothing that begins like JSON".to_owned(),
-        (Reason::Ambiguous, _) => {
-            format!("the text holds several JSON values that differ; the second begins at {}", place(not.at))
-        }
-        (Reason::Truncated, _) => format!("the text stops inside what begins at {}", place(not.at)),
-        (_, Some(fault)) => format!("{}: {fault}", place(fault.at)),
-        (Reason::TooDeep, None) => format!("{}: more than 127 containers are open", place(not.at)),
-        (reason, None) => format!("{}: {}", place(not.at), reason.as_str()),
-    }
-}
-
-/// What is wrong with a call's arguments: they must be exactly one JSON object that satisfies the parameters.
-fn arguments(tool: &ToolContract, call: &ToolCall) -> Vec<Violation> {
-    let text = match call.arguments.as_str() {
-        "" if !requires(tool) => "{}",
-        other => other,
-    };
-    if text.is_empty() {
-        return vec![plain(Reason::Empty.as_str(), "the arguments are empty, and some are required".to_owned())];
-    }
-    // The text goes on whole, so it is judged whole: nothing but JSON's own white space may stand around it.
-    if let Err(fault) = check::strict(text) {
-        let (line, column) = fault.position(text.as_bytes());
-        return vec![plain(Reason::of(&fault).as_str(), format!("line {line}, column {column}: {fault}"))];
-    }
-    let slice = text.trim_ascii();
-    if let Some(mut violation) = not_object(slice) {
-        violation.message = "the arguments must be an object".to_owned();
-        return vec![violation];
-    }
-    let broken = tool.parameters.as_ref().and_then(|schema| gate::schema::check(schema, slice));
-    let also = schemas(&tool.also, slice);
-    broken.iter().chain(&also).flat_map(Violations::iter).cloned().collect()
-}
-
-/// Whether a tool's parameters have a required property, so that empty arguments cannot mean none.
-fn requires(tool: &ToolContract) -> bool {
-    let required = tool.parameters.as_ref().and_then(|schema| schema.value().get("required"));
-    required.and_then(|list| list.as_array()).is_some_and(|list| !list.is_empty())
-}
-
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod tests;

@@ -135,7 +135,7 @@ struct ControlFile {
     /// What must become of it.
     #[schemars(required)]
     expect: Option<Expect>,
-    /// The gate that must fire, or `schema` or `extraction`.
+    /// The gate that must fire, or `schema`, `assign` or `extraction`, which come before the gates.
     #[schemars(length(min = 1))]
     gate: Option<String>,
     /// The code that the caller must get, such as `output_truncated`.

@@ -2,8 +2,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::tools::arguments;
 use super::*;
 use crate::api::reply::Finish;
+use crate::api::reply::ToolCall;
+use crate::contract::ToolContract;
 use crate::contract::schema::CompiledSchema;
 use crate::settings::SchemaLimits;
 
