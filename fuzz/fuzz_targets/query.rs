@@ -21,7 +21,10 @@ fuzz_target!(|input: (&str, &str)| {
         }
         Reached::Missing { parent, lacks } => {
             assert!(tape.root().at(&parent.path()).is_some());
-            assert!(tape.root().at(&lacks.below(parent)).is_none() || path.contains("-"), "what is missing is not there");
+            assert!(
+                tape.root().at(&lacks.below(parent)).is_none() || path.contains("-"),
+                "what is missing is not there"
+            );
         }
     });
 });

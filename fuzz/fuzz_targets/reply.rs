@@ -8,7 +8,8 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use portcullis::api::backend::openai;
 use portcullis::api::backend::openai_stream::Collector;
-use portcullis::api::ingress::chat_answer::{self, Refusal};
+use portcullis::api::ingress::chat_answer::{self, Instead};
+use portcullis::api::reply::Passed;
 use portcullis::wire::sse::EventReader;
 use serde::de::IgnoredAny;
 
@@ -37,7 +38,9 @@ fuzz_target!(|body: &[u8]| {
         vec![None; whole.reply.choices.len()],
     ] {
         let slices: Vec<Option<Range<usize>>> = slices;
-        let out = chat_answer::accepted(&body, &whole, &slices).expect("edits never overlap").concat();
+        let parts: Vec<Passed> =
+            slices.iter().map(|slice| Passed { slice: slice.clone(), ..Passed::default() }).collect();
+        let out = chat_answer::accepted(&body, &whole, &parts, None).expect("edits never overlap").concat();
         serde_json::from_slice::<IgnoredAny>(&out).expect("the result is JSON");
         let again = openai::read(&out).expect("the result is an answer");
         let mut expected = whole.reply.clone();
@@ -49,7 +52,7 @@ fuzz_target!(|body: &[u8]| {
         assert_eq!(again.reply, expected, "only the content is cut");
 
         let collected = chat_answer::as_collected(&body, openai::read(&body).expect("it was read before"));
-        let stream = chat_answer::accepted_events(&collected, &slices, true);
+        let stream = chat_answer::accepted_events(&collected, &parts, true, None);
         let streamed = collect(&stream);
         let mut indices: Vec<u64> = expected.choices.iter().map(|choice| choice.index).collect();
         let calls = expected.choices.iter().map(|choice| choice.tool_calls.len()).max();
@@ -67,18 +70,29 @@ fuzz_target!(|body: &[u8]| {
             }
         }
     }
-    for refusal in [Refusal::Said("I \"won't\""), Refusal::Filtered] {
-        let out = chat_answer::refused(&body, &whole, refusal).expect("edits never overlap").concat();
+    let told = r#"{"outcome":"clarified"}"#;
+    for instead in [
+        Instead::Said("I \"won't\""),
+        Instead::Filtered,
+        Instead::Asked("Which \"size\"?", told),
+        Instead::Object(r#"{"status":"needs_clarification"}"#, told),
+    ] {
+        let out = chat_answer::instead(&body, &whole, instead, Some("{}")).expect("edits never overlap").concat();
         serde_json::from_slice::<IgnoredAny>(&out).expect("the result is JSON");
         let again = openai::read(&out).expect("the result is an answer");
         for choice in &again.reply.choices {
-            assert!(
-                choice.content.is_none() && choice.tool_calls.is_empty() && !choice.reasoned,
-                "nothing is left beside a refusal"
-            );
+            let content = match instead {
+                Instead::Object(object, _) => Some(object),
+                _ => None,
+            };
+            assert_eq!(choice.content.as_deref(), content, "no text of the model's is left");
+            assert!(choice.tool_calls.is_empty() && !choice.reasoned, "nothing of the model's is left beside it");
+            if let Instead::Asked(words, _) = instead {
+                assert_eq!(choice.refusal.as_deref(), Some(words), "the question is there");
+            }
         }
         let collected = chat_answer::as_collected(&body, openai::read(&body).expect("it was read before"));
-        let _ = collect(&chat_answer::refused_events(&collected, refusal, true));
+        let _ = collect(&chat_answer::instead_events(&collected, instead, true, None));
     }
 });
 

@@ -43,11 +43,12 @@ fn shaped(request: &ChatRequest, contract: Contract, kind: BackendKind, model: O
         concurrency: 1,
         capabilities: Capabilities { system_role, ..Capabilities::of(kind) },
     });
-    let target = Target { backend, model: model.map(str::to_owned) };
+    let target = Target { backend, model: model.map(str::to_owned), price: None };
     let alias = Arc::new(Alias { name: "a".into(), targets: vec![target], upstream_calls_max: 1 });
     let plan = plan::plan(alias, contract, None, Binding::default(), request).expect("no policy requires anything");
     let native = plan.targets[0].native;
-    let shaped = shape::shape(request, &plan.contract, &plan.terms, &plan.targets[0], None).expect("edits never overlap");
+    let shaped =
+        shape::shape(request, &plan.contract, &plan.terms, &plan.targets[0], None).expect("edits never overlap");
     let out = Bytes::from(shaped.body.concat());
     serde_json::from_slice::<IgnoredAny>(&out).expect("the result is JSON");
     let again = ChatRequest::read(out.clone()).expect("the result is a chat request");
@@ -59,7 +60,9 @@ fn shaped(request: &ChatRequest, contract: Contract, kind: BackendKind, model: O
     };
     let kept: Vec<_> = (0..request.members.len()).filter(|index| !dropped(*index)).collect();
     let mut added = usize::from(native == Native::JsonObject && request.response_format.is_none());
-    added += usize::from(plan.targets[0].target.backend.capabilities.store && plan.terms.unstored && request.store.is_none());
+    added += usize::from(
+        plan.targets[0].target.backend.capabilities.store && plan.terms.unstored && request.store.is_none(),
+    );
     assert_eq!(kept.len() + added, again.members.len(), "no member comes or goes but for those that are dropped");
     for (index, after) in kept.iter().zip(&again.members) {
         let (before, after) = (&request.body[request.members[*index].clone()], &out[after.clone()]);
