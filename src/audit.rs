@@ -219,6 +219,7 @@ fn value(record: &Record, content: AuditContent) -> Value {
         "violations": violations,
         "questions": questions,
         "watched": record.watched.map(|outcome| outcome.as_str()),
+        "unwatched": record.unwatched,
         "retry_changed_paths": changed,
         "wrapped_arrays": record.wrapped,
         "dropped": record.dropped,

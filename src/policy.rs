@@ -66,8 +66,6 @@ pub struct Policy {
 pub struct Match {
     /// Globs of model aliases; empty matches every alias.
     pub models: Vec<Glob>,
-    /// Teams; empty matches every caller.
-    pub teams: Vec<String>,
     /// Globs of the name of the request's schema (`response_format.json_schema.name`).
     pub schema_names: Vec<Glob>,
     /// A tool that the request offers: the policy then judges calls to it. Empty judges the content.
@@ -86,8 +84,6 @@ pub struct Glob {
 pub struct Asked<'a> {
     /// The model as the caller named it.
     pub model: &'a str,
-    /// The caller's team, where it has one.
-    pub team: Option<&'a str>,
     /// The name of the request's schema.
     pub schema_name: Option<&'a str>,
     /// The names of the tools that it offers.
@@ -177,7 +173,7 @@ pub enum NativeUse {
 /// What an answer must be grounded in.
 #[derive(Clone, Debug)]
 pub struct SourceSpec {
-    /// The roles whose messages are the source.
+    /// The roles whose messages are the source. Facts are found in what users say besides, whoever is listed.
     pub roles: Vec<SourceRole>,
     /// Only what stands between `<tag>` and `</tag>` in them.
     pub tag: Option<String>,
@@ -205,7 +201,7 @@ pub enum SourceRole {
 
 impl SourceSpec {
     /// The pages of the source that these messages are: each message starts one.
-    pub fn pages(&self, messages: &[String]) -> Vec<Arc<str>> {
+    pub fn pages<'m>(&self, messages: impl IntoIterator<Item = &'m str>) -> Vec<Arc<str>> {
         let mut pages = Vec::new();
         for message in messages {
             for stretch in self.stretches(message) {
@@ -366,10 +362,9 @@ impl Policy {
 impl Match {
     fn subjects(&self, asked: Asked<'_>) -> Vec<Subject> {
         let model = self.models.is_empty() || self.models.iter().any(|glob| glob.matches(asked.model));
-        let team = self.teams.is_empty() || asked.team.is_some_and(|team| self.teams.iter().any(|own| own == team));
         let schema = self.schema_names.is_empty()
             || asked.schema_name.is_some_and(|name| self.schema_names.iter().any(|glob| glob.matches(name)));
-        if !(model && team && schema) {
+        if !(model && schema) {
             return Vec::new();
         }
         if self.tools.is_empty() {
@@ -428,7 +423,7 @@ impl Policy {
         (self.respond.has_object() && other.respond.has_object()).then(|| "respond with an object".to_owned())
     }
 
-    /// Whether there can be a request that both match by its model and team alone. What they match by the name of a
+    /// Whether there can be a request that both match by its model alone. What they match by the name of a
     /// schema or a tool is left to the request, for nobody but the caller knows it.
     pub fn can_match_with(&self, other: &Self) -> bool {
         let binding = |policy: &Self| {
@@ -443,11 +438,8 @@ impl Policy {
 impl Match {
     fn meets(&self, other: &Self) -> bool {
         let any = |one: usize, two: usize| one == 0 || two == 0;
-        let models = any(self.models.len(), other.models.len())
-            || self.models.iter().any(|one| other.models.iter().any(|two| one.meets(two)));
-        let teams =
-            any(self.teams.len(), other.teams.len()) || self.teams.iter().any(|team| other.teams.contains(team));
-        models && teams
+        any(self.models.len(), other.models.len())
+            || self.models.iter().any(|one| other.models.iter().any(|two| one.meets(two)))
     }
 }
 
@@ -524,14 +516,14 @@ mod tests {
     }
 
     const ASKED: Asked<'_> =
-        Asked { model: "order-desk", team: Some("pos"), schema_name: Some("order"), tools: &["place_order"] };
+        Asked { model: "order-desk", schema_name: Some("order"), tools: &["place_order"] };
 
     #[test]
     fn within_an_entry_all_conditions_hold() {
-        let entry = Match { models: glob("order-*"), teams: vec!["pos".into(), "kiosk".into()], ..Match::default() };
+        let entry = Match { models: glob("order-*"), schema_names: glob("order"), ..Match::default() };
         assert_eq!(entry.subjects(ASKED), [Subject::Content]);
-        assert_eq!(entry.subjects(Asked { team: Some("web"), ..ASKED }), []);
-        assert_eq!(entry.subjects(Asked { team: None, ..ASKED }), []);
+        assert_eq!(entry.subjects(Asked { schema_name: Some("web"), ..ASKED }), []);
+        assert_eq!(entry.subjects(Asked { schema_name: None, ..ASKED }), []);
         assert_eq!(entry.subjects(Asked { model: "chat", ..ASKED }), []);
     }
 

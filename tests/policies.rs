@@ -776,3 +776,349 @@ fn a_role_is_read_whatever_its_case() {
         assert_eq!(quoting(&upstream, "").chat(&conversation(&message, "")).outcome(), "accepted", "{role}");
     }
 }
+
+// ------------------------------------------------------------------------------- what is refused until it can be kept
+
+/// Nobody who calls has a team before there are keys, so a policy for one would silently bind nobody.
+#[test]
+fn a_policy_for_a_team_never_starts_while_nobody_has_one() {
+    let upstream = Upstream::good();
+    let policy = sum("").replace("[{model: \"sum-*\"}]", "[{model: \"sum-*\"}, {model: chat, team: [pos, kiosk]}]");
+    let setup = Setup::of(&upstream).policy("sum", &policy).policy_file("sum", "sum.schema.json", SUM_SCHEMA);
+    let said = setup.refused();
+    assert!(said.contains("policy.yaml:2:") && said.contains("`match[1].team` is not available"), "{said}");
+}
+
+// ------------------------------------------------------------------------------------------------------------ facts
+
+/// policy.md: "`facts` always read the messages, whatever else is the source".
+#[test]
+fn facts_are_found_in_what_users_say_whatever_the_source_is() {
+    let upstream = Upstream::good();
+    let said = |role: &str, text: &str| format!(r#"{{"role":"{role}","content":{}}}"#, quoted(text));
+    let schema = r#"{"type":"object","properties":{"allergens":{"type":"array","items":{"type":"string"}}},"required":["allergens"]}"#;
+    let gateway = |source: &str| {
+        let policy = format!(
+            "match: [{{model: q}}]\nschema: q.schema.json\n{source}facts: {{allergens: {{terms: {{peanut: [\"peanuts?\"]}}, cues: [\"allerg(?:y|ic)\"]}}}}\ngates: [{{name: kept, fact: {{array: \"$.allergens\", equals: allergens}}}}]"
+        );
+        Setup::of(&upstream).policy("q", &policy).policy_file("q", "q.schema.json", schema).start()
+    };
+    let allergic = "I am allergic to peanuts.";
+    for source in
+        ["", "source: {roles: [system]}\n", "source: {roles: [tool, developer], tag: doc}\n", "source: {tag: doc}\n"]
+    {
+        let gateway = gateway(source);
+        let own = r#","portcullis":{"source":["I am allergic to peanuts."]}"#;
+        for (messages, stated) in [
+            (said("user", allergic), true),
+            (format!("{},{}", said("system", "Be kind."), said("user", allergic)), true),
+            (format!("{},{}", said("user", allergic), said("user", "A satay please.")), true),
+            (format!("{},{}", said("assistant", allergic), said("user", "No.")), false),
+            (said("user", "Hello."), false),
+        ] {
+            for (output, right) in [(r#"{"allergens":["peanut"]}"#, stated), (r#"{"allergens":[]}"#, !stated)] {
+                upstream.always(Script::says(output));
+                let answer = gateway.chat(&conversation(&messages, ""));
+                let outcome = if right { "accepted" } else { "rejected" };
+                assert_eq!(answer.outcome(), outcome, "{source} {messages} {output}: {answer}");
+            }
+        }
+        gateway.chat(&conversation(&said("user", "hi"), own)).assert_error(
+            400,
+            "invalid_request_error",
+            "source_not_allowed",
+        );
+    }
+    // What a user says in a picture could state one.
+    let image = r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}"#;
+    gateway("source: {roles: [system]}\n").chat(&conversation(image, "")).assert_error(
+        400,
+        "invalid_request_error",
+        "source_unreadable",
+    );
+}
+
+// ------------------------------------------------------------------------------------------------- streams and calls
+
+/// A stream that says `text` and then calls `add`.
+fn calling(text: &str, arguments: &str) -> Script {
+    let mut all = if text.is_empty() { Vec::new() } else { chunks(text, "stop") };
+    all.truncate(all.len().saturating_sub(2));
+    let call = |more: &str| chunk(&format!(r#"{{"tool_calls":[{{"index":0,{more}}}]}}"#), "null");
+    all.push(call(r#""id":"t1","type":"function","function":{"name":"add","arguments":""}"#));
+    all.push(call(&format!(r#""function":{{"arguments":{}}}"#, quoted(arguments))));
+    all.extend([chunk("{}", "\"tool_calls\""), "data: [DONE]\n\n".to_owned()]);
+    Script::streams(&all)
+}
+
+/// A request that offers the tool `add`; `strict` binds it without a policy.
+fn offering(strict: bool, rest: &str) -> String {
+    let tool = format!(
+        r#"{{"type":"function","function":{{"name":"add","strict":{strict},"parameters":{{"type":"object"}}}}}}"#
+    );
+    ask("chat", &format!(r#""tools":[{tool}]{rest}"#))
+}
+
+#[test]
+fn a_stream_whose_calls_are_held_answers_as_the_policy_says() {
+    let upstream = Upstream::good();
+    let policy = |respond: &str| format!("{respond}{}", sum("").replace("[{model: \"sum-*\"}]", "[{tool: add}]"));
+    let object = "respond: {clarify: {object: {a: 0, b: 0, total: 0}}, reject: {object: {a: 0, b: 0, total: 0}}}\n";
+    let refusals = "respond: {clarify: refusal, reject: refusal}\n";
+    let errors = "respond: {clarify: error, reject: error}\n";
+    for (respond, arguments, outcome, code) in [
+        ("", WRONG_SUM, "clarified", None),
+        ("", HIGH, "rejected", Some("contract_rejected")),
+        (refusals, WRONG_SUM, "clarified", None),
+        (refusals, HIGH, "rejected", None),
+        (errors, WRONG_SUM, "clarified", Some("clarification_required")),
+        (errors, HIGH, "rejected", Some("contract_rejected")),
+        // An object stands in the place of content, and what is judged here is none: an error, as without a stream.
+        (object, WRONG_SUM, "clarified", Some("clarification_required")),
+        (object, HIGH, "rejected", Some("contract_rejected")),
+    ] {
+        let setup = Setup::of(&upstream).policy("sum", &policy(respond));
+        let setup = setup.policy_file("sum", "sum.schema.json", SUM_SCHEMA);
+        let gateway = setup.line("audit: {path: audit.jsonl, required: false}").start();
+        let what = format!("{respond} {arguments}");
+        let calls = format!(
+            r#"[{{"id":"t1","type":"function","function":{{"name":"add","arguments":{}}}}}]"#,
+            quoted(arguments)
+        );
+        let whole = completion_of(&[choice(0, &format!(r#""content":null,"tool_calls":{calls}"#), "tool_calls")]);
+        upstream.always(Script::json(200, whole));
+        let unstreamed = gateway.chat(&offering(false, ""));
+        assert_eq!((unstreamed.outcome(), unstreamed.status() == 200), (outcome, code.is_none()), "{what}");
+        for text in ["", "Let me see. "] {
+            upstream.always(calling(text, arguments));
+            let answer = gateway.chat(&offering(false, r#","stream":true"#));
+            assert!(!answer.text().contains("tool_calls\":["), "{what}: {answer}");
+            assert_eq!(streamed(&answer), text, "{what}: {answer}");
+            let events: Vec<Value> =
+                answer.events().iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+            match code {
+                Some(code) if text.is_empty() => {
+                    answer.assert_error(422, "contract_violation", code);
+                    assert_eq!(answer.outcome(), outcome, "{what}");
+                }
+                Some(code) => {
+                    let error = &events.last().unwrap()["error"];
+                    assert_eq!(error["code"], code, "{what}: {answer}");
+                    assert_eq!(error["portcullis"]["outcome"], outcome, "{what}: {answer}");
+                }
+                None => {
+                    assert_eq!(answer.status(), 200, "{what}: {answer}");
+                    let deltas: Vec<&Value> = events.iter().map(|event| &event["choices"][0]["delta"]).collect();
+                    let words: String = deltas.iter().filter_map(|delta| delta["refusal"].as_str()).collect();
+                    assert_eq!(words, message(&unstreamed)["refusal"].as_str().unwrap(), "{what}: {answer}");
+                    let told = deltas.iter().find(|delta| delta["portcullis"].is_object());
+                    assert_eq!(told.unwrap()["portcullis"]["outcome"], outcome, "{what}: {answer}");
+                    assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "stop", "{what}: {answer}");
+                }
+            }
+        }
+        let lines = gateway.audit(3);
+        for line in &lines {
+            assert_eq!((&line["outcome"], &line["code"]), (&json!(outcome), &json!(code)), "{what}: {line}");
+            assert_eq!((&line["reason"], &line["questions"]), (&lines[0]["reason"], &lines[0]["questions"]), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_whose_calls_are_held_is_watched_too() {
+    let upstream = Upstream::good();
+    let tools = sum("mode: monitor\n").replace("[{model: \"sum-*\"}]", "[{tool: add}]");
+    for (policy, said, arguments, watched) in [
+        (tools.clone(), "Let me see. ", HIGH, "rejected"),
+        (tools.clone(), "Let me see. ", GOOD_SUM, "accepted"),
+        (tools, "", WRONG_SUM, "clarified"),
+        (sum("mode: monitor\n").replace("sum-*", "*"), "It is three. ", GOOD_SUM, "rejected"),
+    ] {
+        let setup = Setup::of(&upstream).policy("sum", &policy).policy_file("sum", "sum.schema.json", SUM_SCHEMA);
+        let gateway = setup.line("audit: {path: audit.jsonl, required: false}").start();
+        upstream.always(calling(said, arguments));
+        let answer = gateway.chat(&offering(true, r#","stream":true"#));
+        assert!(answer.text().contains("tool_calls\":["), "{answer}");
+        let line = gateway.audit(1).remove(0);
+        let told = (&line["outcome"], &line["watched"], &line["unwatched"]);
+        assert_eq!(told, (&json!("accepted"), &json!(watched), &json!(false)), "{said} {arguments}: {line}");
+    }
+}
+
+// ------------------------------------------------------------------------------------------------ what is not watched
+
+/// The events of an answer with its usage.
+fn with_usage(content: &str) -> Vec<String> {
+    let mut events = chunks(content, "stop");
+    let usage = r#"data: {"id":"c1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}"#;
+    events.insert(events.len() - 1, format!("{usage}\n\n"));
+    events
+}
+
+#[test]
+fn a_gate_that_only_watches_does_not_fire_for_tokens_that_nobody_asked_for() {
+    let gates = |tokens: u32| {
+        format!(
+            "match: [{{model: \"sum-*\"}}]\nmode: monitor\nstructured_output: when_asked\ngates:\n  - {{name: short, budget: {{output_tokens: {tokens}}}}}\n  - {{name: whole, context: {{bytes_per_token: 100}}}}\n  - {{name: ruled, rule: \"usage.output_tokens <= {tokens}\"}}\n  - {{name: only-then, rule: \"true\", when: \"usage.output_tokens > 0\"}}"
+        )
+    };
+    let upstream = Upstream::good();
+    let gateway = |tokens: u32| Setup::of(&upstream).policy("sum", &gates(tokens)).audited().start();
+    let named = r#""portcullis":{"policy":["sum"]},"stream":true"#;
+    // Relayed: the request is as without the policy, so nobody asks for the tokens.
+    let relayed = gateway(4);
+    upstream.always(Script::streams(&chunks(GOOD_SUM, "stop")));
+    relayed.chat(&ask("sum-1", named));
+    assert!(sent(&upstream).get("stream_options").is_none());
+    let line = relayed.audit(1).remove(0);
+    let told = (&line["watched"], &line["unwatched"], &line["violations"]);
+    assert_eq!(told, (&json!("accepted"), &json!(true), &json!([])), "{line}");
+    let metrics = relayed.metrics();
+    for gate in ["short", "whole", "ruled", "only-then"] {
+        let counted = format!(r#"portcullis_gates_total{{gate="{gate}",policy="sum",result="not_checked"}} 1"#);
+        assert!(metrics.contains(&counted), "{counted}: {metrics}");
+    }
+    // The caller asks for them itself, or the answer is whole: they are known, and judged.
+    for (tokens, watched) in [(4, "accepted"), (3, "rejected")] {
+        let gateway = gateway(tokens);
+        upstream.always(Script::streams(&with_usage(GOOD_SUM)));
+        gateway.chat(&ask("sum-1", &format!(r#"{named},"stream_options":{{"include_usage":true}}"#)));
+        upstream.always(Script::says(GOOD_SUM));
+        gateway.chat(&ask("sum-1", r#""portcullis":{"policy":["sum"]}"#));
+        // Held: the gateway asks, and the caller does not see it.
+        upstream.always(Script::streams(&with_usage(GOOD_SUM)));
+        let answer = gateway.chat(&ask("sum-1", r#""response_format":{"type":"json_object"},"stream":true"#));
+        assert_eq!(sent(&upstream)["stream_options"], json!({"include_usage": true}));
+        assert!(!answer.text().contains("total_tokens"), "{answer}");
+        for line in gateway.audit(3) {
+            let told = (&line["watched"], &line["unwatched"]);
+            assert_eq!(told, (&json!(watched), &json!(false)), "{tokens}: {line}");
+        }
+    }
+    // Asked for, and not told: unknown is not zero.
+    let unknown = gateway(4);
+    upstream.always(Script::streams(&chunks(GOOD_SUM, "stop")));
+    unknown.chat(&ask("sum-1", &format!(r#"{named},"stream_options":{{"include_usage":true}}"#)));
+    let line = unknown.audit(1).remove(0);
+    assert_eq!((&line["watched"], &line["unwatched"]), (&json!("rejected"), &json!(false)), "{line}");
+}
+
+#[test]
+fn a_policy_that_cannot_watch_an_answer_is_recorded_as_blind() {
+    let upstream = Upstream::that(Script::says(GOOD_SUM));
+    let gateway = summing(&upstream, "mode: monitor\non_schema_conflict: reject\n");
+    let other = format_of(r#"{"type":"object","required":["a"]}"#);
+    assert_eq!(gateway.chat(&ask("sum-1", &other)).outcome(), "accepted");
+    let quotes = "match: [{model: q}]\nmode: monitor\nstructured_output: when_asked\ngates: [{name: there, quote: \"$.q\"}]";
+    let quoting = Setup::of(&upstream).policy("q", quotes).audited().start();
+    let image = r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}"#;
+    assert_eq!(quoting.chat(&conversation(image, r#","portcullis":{"policy":["q"]}"#)).status(), 200);
+    upstream.always(Script::says(&"long ".repeat(1 << 18)));
+    assert_eq!(gateway.chat(&ask("sum-1", "")).status(), 200);
+    upstream.always(Script::says(GOOD_SUM));
+    assert_eq!(gateway.chat(&ask("sum-1", "")).status(), 200);
+    let lines = gateway.audit(3);
+    for (line, watched) in [(&lines[0], None), (&quoting.audit(1)[0], None), (&lines[1], None), (&lines[2], Some(()))] {
+        let watched = watched.map(|()| "accepted");
+        let told = (&line["watched"], &line["unwatched"]);
+        assert_eq!(told, (&json!(watched), &json!(watched.is_none())), "{line}");
+    }
+    let metrics = gateway.metrics();
+    assert!(metrics.contains(r#"portcullis_watched_total{outcome="unjudged"} 2"#), "{metrics}");
+}
+
+/// Beyond what is judged where the last byte goes out, another thread judges; the record tells of it all the same.
+#[test]
+fn a_large_answer_is_watched_as_a_small_one() {
+    let upstream = Upstream::good();
+    let gateway = summing(&upstream, "mode: monitor\n");
+    let large = |total: u32| format!(r#"{{"a":100,"b":2,{}"total":{total}}}"#, " ".repeat(100 << 10));
+    for (total, stream) in [(102, false), (102, true), (103, false)] {
+        let answer = large(total);
+        upstream.always(if stream { Script::streams(&chunks(&answer, "stop")) } else { Script::says(&answer) });
+        let got = gateway.chat(&ask("sum-1", &format!(r#""stream":{stream}"#)));
+        assert_eq!(got.status(), 200);
+    }
+    for line in gateway.audit(3) {
+        assert_eq!((&line["outcome"], &line["watched"]), (&json!("unchecked"), &json!("rejected")), "{line}");
+        assert_eq!(line["status"], 200);
+    }
+}
+
+// ---------------------------------------------------------------------------------------- several policies, one model
+
+#[test]
+fn two_policies_that_escalate_elsewhere_are_refused() {
+    let upstream = Upstream::that(Script::says(GOOD_SUM));
+    let policy = |matches: &str, escalate: &str| {
+        format!("match: {matches}\nretry: {{attempts: 1, on: [extraction]{escalate}}}\ngates: []")
+    };
+    let setup = |one: &str, two: &str| {
+        let setup = Setup::of(&upstream).policy("one", one).policy("two", two);
+        let models = ["chat", "large", "larger"];
+        models.iter().fold(setup, |setup, name| setup.model(name, "{targets: [{backend: up}]}"))
+    };
+    let both = r#""response_format":{"type":"json_object"},"portcullis":{"policy":["one","two"]}"#;
+    for (one, two, refused) in [
+        (", escalate: [large]", ", escalate: [larger]", true),
+        (", escalate: [large]", ", escalate: [large, larger]", true),
+        (", escalate: [large]", ", escalate: [large]", false),
+        (", escalate: [large]", "", false),
+        ("", ", escalate: [large]", false),
+    ] {
+        let gateway = setup(&policy("by_name", one), &policy("by_name", two)).start();
+        let answer = gateway.chat(&ask("chat", both));
+        if refused {
+            answer.assert_error(400, "invalid_request_error", "policy_conflict");
+            assert!(answer.text().contains("`one`") && answer.text().contains("`two`"), "{answer}");
+            let together = setup(&policy("[{model: chat}]", one), &policy("[{model: \"c*\"}]", two)).refused();
+            assert!(together.contains("`one` and `two` both escalate"), "{together}");
+            // What judges a tool is asked once more on the same terms.
+            let tools = setup(&policy("by_name", one), &policy("[{tool: add}]", two)).start();
+            let body = offering(false, r#","response_format":{"type":"json_object"},"portcullis":{"policy":["one"]}"#);
+            tools.chat(&body).assert_error(400, "invalid_request_error", "policy_conflict");
+        } else {
+            assert_eq!(answer.outcome(), "accepted", "{answer}");
+            upstream.forget();
+            upstream.next(Script::says("no data"));
+            let again = gateway.chat(&ask("chat", both));
+            assert_eq!((again.outcome(), again.header("x-portcullis-attempts")), ("accepted", Some("2")), "{again}");
+            assert_eq!(sent(&upstream)["model"], "large", "{one} {two}");
+        }
+    }
+}
+
+#[test]
+fn the_prompt_shows_the_schema_of_every_policy() {
+    let upstream = Upstream::that(Script::says(GOOD_SUM));
+    let second = r#"{"type":"object","properties":{"total":{"maximum":100}}}"#;
+    let third = SUM_SCHEMA.replacen('{', r#"{"title":"the same","#, 1);
+    let policy = |more: &str| format!("match: by_name\nschema: own.schema.json\n{more}");
+    for (inject, shown) in [("always", true), ("unless_native", true), ("never", false)] {
+        let more = format!("inject: {inject}\n");
+        let gateway = setup(&upstream, &more)
+            .policy("tight", &policy(&more))
+            .policy_file("tight", "own.schema.json", second)
+            .policy("z-same", &policy(&more))
+            .policy_file("z-same", "own.schema.json", &third)
+            .start();
+        let body = r#""portcullis":{"policy":["tight","z-same"]}"#;
+        assert_eq!(gateway.chat(&ask("sum-1", body)).outcome(), "accepted");
+        let first = sent(&upstream)["messages"][0].clone();
+        let prompt = first["content"].as_str().unwrap();
+        assert_eq!((prompt.contains(second), prompt.contains(SUM_SCHEMA)), (shown, shown), "{inject}: {prompt}");
+        assert!(!prompt.contains("the same"), "what demands the same is shown once: {prompt}");
+        // Where the caller shows them all already, nothing is added; where it shows one, they are.
+        let told = |text: &str| {
+            let system = format!(r#"{{"role":"system","content":{}}}"#, quoted(text));
+            format!(r#"{{"model":"sum-1","messages":[{system},{{"role":"user","content":"hi"}}],{body}}}"#)
+        };
+        let all = format!("{second} and {SUM_SCHEMA}, please.");
+        assert_eq!(gateway.chat(&told(&all)).outcome(), "accepted");
+        assert_eq!(sent(&upstream)["messages"][0]["content"], json!(all), "{inject}");
+        gateway.chat(&told(&format!("{second}, please.")));
+        let prompt = sent(&upstream)["messages"][0]["content"].as_str().unwrap().to_owned();
+        assert_eq!(prompt.contains(SUM_SCHEMA), shown, "{inject}: {prompt}");
+    }
+}

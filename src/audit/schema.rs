@@ -72,6 +72,7 @@ pub fn schema() -> Value {
     let more = json!({
         "questions": list(string(), "What the caller was asked; empty where the audit file holds no content."),
         "watched": told(text(), "What policies that only watch would have come to."),
+        "unwatched": {"type": "boolean", "description": "Policies watched, and some of what they demand could not be judged: the answer could not be read, was too large to be copied, or nobody had asked for its tokens."},
         "retry_changed_paths": list(string(), "Paths that a retry changed although no violation named them."),
         "wrapped_arrays": told(count(), "Bare arrays that an envelope was put around."),
         "dropped": list(string(), "Limits that a model does not take, and that were left out."),

@@ -117,6 +117,8 @@ fn faults_of(format: &Format, text: &str, root: &Node, error: &ValidationError<'
         }
         ValidationErrorKind::Minimum { limit } => vec![one(format!("{subject} must be at least {limit}"))],
         ValidationErrorKind::Maximum { limit } => vec![one(format!("{subject} must be at most {limit}"))],
+        // A mapping whose members were all broken and reported before is not empty.
+        ValidationErrorKind::MinProperties { .. } if !node.entries().is_empty() => Vec::new(),
         ValidationErrorKind::MinItems { .. }
         | ValidationErrorKind::MinLength { .. }
         | ValidationErrorKind::MinProperties { .. } => {
@@ -271,7 +273,7 @@ const LISTS: [&str; 4] = [".targets", ".cors", ".trusted_proxies", ".reasoning_t
 /// A part's name for a message: `` `models.a.targets[0].model` ``.
 pub(super) fn name<S: AsRef<str>>(path: &[S], member: Option<&str>) -> String {
     let steps = path.iter().map(AsRef::as_ref).chain(member);
-    spelt(steps, |text, _| LISTS.iter().any(|list| text.ends_with(list)))
+    spelt(steps, |text, _| text == "match" || LISTS.iter().any(|list| text.ends_with(list)))
 }
 
 /// The name of the part of this file at `path`.

@@ -72,6 +72,11 @@ impl PolicyContract {
         self.gates.iter().any(|entry| entry.gate.is_tied_to_source())
     }
 
+    /// Whether a gate is tied to the facts that the messages state.
+    pub fn is_tied_to_facts(&self) -> bool {
+        self.gates.iter().any(|entry| entry.gate.reads_facts())
+    }
+
     /// Whether a gate looks at the tokens that the backend reports.
     pub fn reads_usage(&self) -> bool {
         self.gates.iter().any(|entry| entry.gate.reads_usage() || entry.when.as_ref().is_some_and(reads_usage))

@@ -171,7 +171,7 @@ pub struct Call {
 pub struct Asker {
     /// The model as the caller named it.
     pub model: Option<String>,
-    /// The caller's team.
+    /// The caller's team; none before there are keys, for then nobody who calls has one.
     pub team: Option<String>,
     /// The end user, as the caller names them.
     pub user: Option<String>,

@@ -60,6 +60,7 @@ use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamReply;
 use crate::stage::shape;
 use crate::stage::shape::Again;
+use crate::stage::sift::Judges;
 use crate::stage::sift::Sift;
 use crate::wire::sse::EventReader;
 
@@ -258,7 +259,10 @@ impl<U: Upstream> Attempts<'_, U> {
         let held = self.gateway.held.take(0).map_err(|_| missed::overloaded())?;
         let sift = Sift::new(self.request.include_usage);
         let backend = Arc::clone(&target.target.backend);
-        let judging = (self.plan.contract.clone(), self.knowing(target, 0));
+        let Plan { contract, watch, binding, .. } = self.plan;
+        let tags = backend.capabilities.reasoning_tags.clone();
+        let judges = Judges { contract: contract.clone(), watch: watch.clone(), tags };
+        let judging = (judges, binding.clone(), self.knowing(target, 0));
         let listen = &self.gateway.settings.listen;
         let body = self.in_time(&backend, body);
         Ok(Box::new(Sifted::new(body, sift, judging, backend, held, listen.limits.response, listen.keepalive_after)))

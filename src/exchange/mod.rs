@@ -182,7 +182,7 @@ pub async fn prepare<U: Upstream>(
     }
     let alias = plan::alias(&gateway.catalog, &request.model).map_err(|error| unknown_model(&error))?;
     record.alias = Some(alias.name.clone());
-    let binding = bind::bind(&gateway.policies, &request, None, &named(&incoming.headers)).map_err(unbound)?;
+    let binding = bind::bind(&gateway.policies, &request, &named(&incoming.headers)).map_err(unbound)?;
     record.policies = binding.refs();
     let (contract, watch) = contracts(gateway, &request, &binding).await?;
     if let Some(Asked::Schema(schema)) = contract.content.as_ref().map(|content| &content.asked) {

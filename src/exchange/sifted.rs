@@ -13,7 +13,6 @@ use tokio::time::Sleep;
 use crate::api::ingress::chat_answer::Instead;
 use crate::api::reply::ReplyError;
 use crate::catalog::Backend;
-use crate::contract::Contract;
 use crate::exchange::attempt;
 use crate::exchange::known::Knowing;
 use crate::exchange::missed;
@@ -25,10 +24,16 @@ use crate::stage::admit::Share;
 use crate::stage::answer;
 use crate::stage::answer::Fault;
 use crate::stage::answer::Told;
+use crate::stage::bind::Binding;
 use crate::stage::judge::Verdict;
+use crate::stage::respond;
+use crate::stage::respond::Decision;
+use crate::stage::respond::Respond;
 use crate::stage::send::UpstreamBody;
 use crate::stage::send::UpstreamError;
 use crate::stage::sift::Ended;
+use crate::stage::sift::Judges;
+use crate::stage::sift::Sieved;
 use crate::stage::sift::Sift;
 use crate::wire::sse;
 
@@ -36,7 +41,8 @@ use crate::wire::sse;
 pub struct Sifted {
     body: UpstreamBody,
     sift: Option<Sift>,
-    contract: Contract,
+    judges: Judges,
+    binding: Binding,
     known: Knowing,
     backend: Arc<Backend>,
     held: Share,
@@ -75,7 +81,7 @@ impl Sifted {
     pub(super) fn new(
         body: UpstreamBody,
         sift: Sift,
-        (contract, known): (Contract, Knowing),
+        (judges, binding, known): (Judges, Binding, Knowing),
         backend: Arc<Backend>,
         held: Share,
         response_max: usize,
@@ -84,7 +90,8 @@ impl Sifted {
         Self {
             body,
             sift: Some(sift),
-            contract,
+            judges,
+            binding,
             known,
             backend,
             held,
@@ -182,14 +189,14 @@ impl Sifted {
     fn end(&mut self, out: &mut Vec<u8>, record: &mut Record) -> Option<Option<Wrong>> {
         let sift = self.sift.take()?;
         if self.taken > attempt::INLINE_BYTES {
-            let (contract, known) = (self.contract.clone(), self.known.clone());
+            let (judges, known) = (self.judges.clone(), self.known.clone());
             self.judging = Some(tokio::task::spawn_blocking(move || {
                 let mut text = Vec::new();
-                (sift.finish(&contract, |usage| known.now(usage), &mut text), text)
+                (sift.finish(&judges, |usage| known.now(usage), &mut text), text)
             }));
             return None;
         }
-        let ended = sift.finish(&self.contract, |usage| self.known.now(usage), out);
+        let ended = sift.finish(&self.judges, |usage| self.known.now(usage), out);
         Some(self.finished(ended, out, record))
     }
 
@@ -222,6 +229,9 @@ impl Sifted {
     fn ended(&self, ended: Ended, out: &mut Vec<u8>, record: &mut Record) -> Option<Wrong> {
         record.usage = ended.collected.reply().usage;
         noted::seen(&ended.judgement, record);
+        if let Some(watched) = ended.watched {
+            noted::watching(watched, record);
+        }
         match ended.judgement.verdict {
             Verdict::Accept(accepted) => {
                 record.outcome = Outcome::Accepted;
@@ -235,24 +245,49 @@ impl Sifted {
                 out.extend_from_slice(&ended.without_calls);
             }
             Verdict::Clarify(asked) => {
-                record.outcome = Outcome::Clarified;
+                record.reason = Some("clarify");
                 record.questions.clone_from(&asked.questions);
-                let told = answer::told(Outcome::Clarified, &asked.questions, &asked.violations);
-                let words = asked.questions.join(" ");
-                out.extend_from_slice(&ended.collected.instead(Instead::Asked(&words, &told)));
+                let fault = Fault::clarification(&asked);
+                let stopped = self.stopped(&Decision::asked(&asked), fault, &ended.collected, out, record);
                 record.violations = Some(asked.violations);
+                return stopped;
             }
             Verdict::Reject(rejection) => {
-                record.outcome = Outcome::Rejected;
-                record.code = Some(rejection.code);
                 record.reason = Some(rejection.reason);
                 let fault = Fault::rejected(&rejection);
+                let stopped = self.stopped(&Decision::rejected(&rejection), fault, &ended.collected, out, record);
                 record.violations = Some(rejection.violations);
-                return Some(Wrong::Verdict(Box::new(fault)));
+                return stopped;
             }
             Verdict::Fail(how) => return Some(Wrong::Missed(missed::failed(how, ended.collected.reply()))),
         }
         None
+    }
+}
+
+impl Sifted {
+    /// Calls that do not go on: what the caller gets in their place, as the policy whose gate decided says.
+    fn stopped(
+        &self,
+        decision: &Decision<'_>,
+        fault: Fault,
+        collected: &Sieved,
+        out: &mut Vec<u8>,
+        record: &mut Record,
+    ) -> Option<Wrong> {
+        record.outcome = decision.outcome;
+        match respond::respond(decision, &self.binding, &self.judges.contract) {
+            Respond::Refusal(words) => {
+                let told = answer::told(decision.outcome, decision.questions, decision.violations);
+                out.extend_from_slice(&collected.instead(Instead::Asked(&words, &told)));
+                None
+            }
+            // An object would stand in the place of a text that has gone on.
+            Respond::Error | Respond::Object(_) => {
+                record.code = Some(fault.own);
+                Some(Wrong::Verdict(Box::new(fault)))
+            }
+        }
     }
 }
 

@@ -79,7 +79,6 @@ impl NotBound {
 pub fn bind(
     policies: &Policies,
     request: &ChatRequest,
-    team: Option<&str>,
     by_header: &[String],
 ) -> Result<Binding, NotBound> {
     let mut binding = Binding::default();
@@ -94,7 +93,7 @@ pub fn bind(
         return permitted(binding, request);
     }
     let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-    let asked = Asked { model: &request.model, team, schema_name: request.schema_name.as_deref(), tools: &tools };
+    let asked = Asked { model: &request.model, schema_name: request.schema_name.as_deref(), tools: &tools };
     let mut found = Vec::new();
     for policy in policies.iter() {
         let is_named = by_header.iter().chain(in_body).any(|name| **name == *policy.name);
@@ -169,7 +168,7 @@ fn permitted(binding: Binding, request: &ChatRequest) -> Result<Binding, NotBoun
 /// The scope of a policy in this request: its gates, and the source and messages that they are tied to.
 ///
 /// # Errors
-/// Where a gate is tied to the source, and a message that belongs to it holds what cannot be read as text.
+/// Where a gate is tied to the source or to facts, and a message that belongs to them holds what cannot be read as text.
 pub fn scope(bound: &Bound, request: &ChatRequest) -> Result<Scope, NotBound> {
     let policy = &bound.policy;
     let contract = Arc::clone(&policy.contract);
@@ -177,16 +176,21 @@ pub fn scope(bound: &Bound, request: &ChatRequest) -> Result<Scope, NotBound> {
     let mut messages = Vec::new();
     let mut unreadable = None;
     if contract.reads_source() {
-        for (index, message) in request.messages.list.iter().enumerate().filter(|(_, m)| is_source(spec, m.role)) {
+        for (index, message) in request.messages.list.iter().enumerate() {
+            // Facts always read what users say, whatever else is the source.
+            let (is_source, states) = (is_source(spec, message.role), message.role == Role::User);
+            if !is_source && !states {
+                continue;
+            }
             let (text, unread) = request.said(message);
-            messages.push(text);
-            if unread {
+            messages.push((is_source, text));
+            if unread && ((is_source && contract.is_tied_to_source()) || (states && contract.is_tied_to_facts())) {
                 unreadable.get_or_insert(index);
             }
         }
     }
     let own = request.own.as_ref().and_then(|(_, own)| own.source.as_ref()).filter(|_| spec.request);
-    if let Some(index) = unreadable.filter(|_| !spec.ignore_unreadable && contract.is_tied_to_source()) {
+    if let Some(index) = unreadable.filter(|_| !spec.ignore_unreadable) {
         let message = format!(
             "`messages[{index}].content` holds parts that are no text, and the policy `{}` has gates that are tied to the \
              source",
@@ -194,9 +198,11 @@ pub fn scope(bound: &Bound, request: &ChatRequest) -> Result<Scope, NotBound> {
         );
         return Err(NotBound::new(Code::SourceUnreadable, "messages", message));
     }
+    let source = messages.iter().filter(|(is_source, _)| *is_source).map(|(_, text)| text.as_str());
     let pages =
-        own.map_or_else(|| spec.pages(&messages), |pages| pages.iter().map(|page| page.as_str().into()).collect());
-    let messages = SourceSpec { tag: None, ..spec.clone() }.pages(&messages);
+        own.map_or_else(|| spec.pages(source), |pages| pages.iter().map(|page| page.as_str().into()).collect());
+    let said = messages.iter().map(|(_, text)| text.as_str());
+    let messages = SourceSpec { tag: None, ..spec.clone() }.pages(said);
     let ground = Arc::new(LazyGround::new(Arc::clone(&contract), pages, messages));
     Ok(Scope { contract, subject: bound.subject.clone(), ground })
 }

@@ -9,6 +9,7 @@ use crate::api::reply::Reply;
 use crate::api::reply::ReplyError;
 use crate::api::reply::Usage;
 use crate::contract::Contract;
+use crate::dialect::table::ReasoningTag;
 use crate::stage::judge;
 use crate::stage::judge::Judgement;
 use crate::stage::judge::Known;
@@ -36,12 +37,25 @@ struct Released {
 pub struct Ended {
     /// The verdict on the whole reply, and what was seen on the way to it.
     pub judgement: Judgement,
+    /// What policies that only watch would have made of it, where there are any.
+    pub watched: Option<Judgement>,
     /// The reply, and what of it has gone on.
     pub collected: Sieved,
     /// The events to send where the verdict lets them go: calls, finish, usage, `[DONE]`.
     pub events: Vec<u8>,
     /// The same without the calls, for a refusal.
     pub without_calls: Vec<u8>,
+}
+
+/// What the reply is judged by when its stream has ended.
+#[derive(Clone, Debug, Default)]
+pub struct Judges {
+    /// What it must satisfy.
+    pub contract: Contract,
+    /// What policies that only watch would have demanded.
+    pub watch: Option<Contract>,
+    /// Which tags the backend puts around reasoning.
+    pub tags: Vec<ReasoningTag>,
 }
 
 /// A reply that has ended, with what of it has gone on.
@@ -85,19 +99,21 @@ impl Sift {
     /// The stream has ended: judges its calls. Text that was still held goes to `out`.
     pub fn finish(
         self,
-        contract: &Contract,
+        judges: &Judges,
         known: impl FnOnce(Option<Usage>) -> Known,
         out: &mut Vec<u8>,
     ) -> Result<Ended, ReplyError> {
         let (mut collector, mut released) = (self.collector, self.released);
         self.reader.finish(|data| event(&mut collector, &mut released, data, out))?;
         let collected = collector.finish()?;
-        let judgement = judge::judge(contract, &collected.reply, &[], &known(collected.reply.usage));
+        let (reply, known) = (&collected.reply, known(collected.reply.usage));
+        let judgement = judge::judge(&judges.contract, reply, &judges.tags, &known);
+        let watched = judges.watch.as_ref().map(|watch| judge::judge(watch, reply, &judges.tags, &known));
         let started = |index: u64| released.iter().any(|choice| choice.index == index);
         let events = chat_answer::closing_events(&collected, started, true, self.include_usage);
         let without_calls = chat_answer::closing_events(&collected, started, false, self.include_usage);
         let collected = Sieved { collected, released, include_usage: self.include_usage };
-        Ok(Ended { judgement, collected, events, without_calls })
+        Ok(Ended { judgement, watched, collected, events, without_calls })
     }
 }
 
@@ -139,9 +155,9 @@ mod tests {
     use crate::contract::ToolContract;
     use crate::stage::judge::Verdict;
 
-    fn contract() -> Contract {
+    fn judges() -> Judges {
         let tools = vec![ToolContract { name: "f".into(), parameters: None, also: Vec::new(), bound: true }];
-        Contract { tools, ..Contract::default() }
+        Judges { contract: Contract { tools, ..Contract::default() }, ..Judges::default() }
     }
 
     fn chunk(delta: &str, finish: &str) -> String {
@@ -168,7 +184,7 @@ mod tests {
         for piece in pieces {
             sift.feed(piece, &mut out).unwrap();
         }
-        let ended = sift.finish(&contract(), |_| Known::nothing(), &mut out).unwrap();
+        let ended = sift.finish(&judges(), |_| Known::nothing(), &mut out).unwrap();
         (String::from_utf8(out).unwrap(), ended)
     }
 

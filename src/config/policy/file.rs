@@ -114,8 +114,6 @@ pub(super) enum MatchesFile {
 pub(super) struct MatchFile {
     /// The model alias, or several: globs, in which `*` stands for any characters and `?` for one.
     pub(super) model: Option<OneOrMore>,
-    /// The caller's team, or several.
-    pub(super) team: Option<OneOrMore>,
     /// The name of the request's schema, or several: globs. A caller can evade it by renaming.
     pub(super) schema_name: Option<OneOrMore>,
     /// A tool that the request offers, or several: the policy then judges that tool's arguments. A caller can evade it by

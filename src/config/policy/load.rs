@@ -33,7 +33,7 @@ pub(super) static POLICY_FORMAT: LazyLock<Format> =
     LazyLock::new(|| Format::of::<PolicyFile>("the policy", "`version` and `match`"));
 
 /// Members of a policy that this version does not have.
-const UNAVAILABLE: [&[&str]; 1] = [&["cache"]];
+const UNAVAILABLE: [&[&str]; 2] = [&["cache"], &["match", "*", "team"]];
 
 /// A policy with what its bundle holds beside it.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ pub(in crate::config) fn together(bundles: &[Files], limits: SchemaLimits) -> Re
             if let Some(conflict) =
                 first.can_match_with(second).then(|| crate::policy::conflict(&[first, second])).flatten()
             {
-                let message = format!("{conflict}, and both can match one request by its model and team");
+                let message = format!("{conflict}, and both can match one request by its model");
                 errors.push(ConfigErrors::one(ConfigError { name: files.shown(POLICY), message, place: None }));
             }
         }

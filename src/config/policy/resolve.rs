@@ -251,11 +251,11 @@ fn matches(file: Option<MatchesFile>, notes: &mut Notes<'_>) -> Vec<Match> {
     let mut all = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
         let index = index.to_string();
-        let MatchFile { model, team, schema_name, tool } = entry;
+        let MatchFile { model, schema_name, tool } = entry;
         let texts = |written: Option<OneOrMore>| written.unwrap_or_default().0;
         let models = globs(&["match", &index, "model"], texts(model), notes);
         let schema_names = globs(&["match", &index, "schema_name"], texts(schema_name), notes);
-        all.push(Match { models, teams: texts(team), schema_names, tools: texts(tool) });
+        all.push(Match { models, schema_names, tools: texts(tool) });
     }
     all
 }

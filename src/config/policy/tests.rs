@@ -107,11 +107,11 @@ fn every_option_reaches_the_policy() {
 #[test]
 fn every_condition_of_a_match_is_kept() {
     let policy = policy(
-        "match:\n  - {model: \"order-*\", team: [pos, kiosk]}\n  - schema_name: [a, b]\n  - tool: place_order\n  - {model: [x, y], tool: [t]}",
+        "match:\n  - {model: \"order-*\", schema_name: s}\n  - schema_name: [a, b]\n  - tool: place_order\n  - {model: [x, y], tool: [t]}",
     );
     let [first, second, third, fourth] = policy.matches.as_slice() else { panic!("{:?}", policy.matches) };
     assert!(first.models[0].matches("order-desk"));
-    assert_eq!(first.teams, ["pos", "kiosk"]);
+    assert!(first.schema_names[0].matches("s"));
     assert_eq!(second.schema_names.iter().map(|glob| glob.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(third.tools, ["place_order"]);
     assert_eq!((fourth.models.len(), fourth.tools.len()), (2, 1));
@@ -207,8 +207,9 @@ fn what_is_wrong_with_the_settings_is_said_clearly() {
         ("members", errors("scheme: s.json\ngate: []\ncache: {ttl: 10m}")),
         ("match", errors("match: byname")),
         ("match 2", errors("match: []")),
-        ("match 3", errors("match: [{}, {modle: x}, {model: []}, {team: 3}, x]")),
+        ("match 3", errors("match: [{}, {modle: x}, {model: []}, {model: 3}, x]")),
         ("match 4", errors("match: {model: x}")),
+        ("match 5", errors("match: [{model: x, team: [pos]}, {team: 3}]")),
         (
             "values",
             errors(
@@ -533,16 +534,11 @@ fn policies_that_claim_one_thing_are_told_apart() {
             format!("{desk}\nenvelope: {{wrap_array: a}}"),
             "match: [{model: chat}, {schema_name: x}, {model: \"order-*\", tool: t}]\nenvelope: {wrap_array: b}".into(),
         ),
-        (
-            "other teams",
-            "match: [{team: a}]\nenvelope: {wrap_array: a}".into(),
-            "match: [{team: b}]\nenvelope: {wrap_array: b}".into(),
-        ),
         ("by name", "envelope: {wrap_array: a}".into(), format!("{desk}\nenvelope: {{wrap_array: b}}")),
         (
             "one field",
             format!("{desk}\nassign: {{id: {{uuid: v7}}}}"),
-            "match: [{team: a}]\nassign: {id: {uuid: v4}}".into(),
+            "match: [{model: order-desk}]\nassign: {id: {uuid: v4}}".into(),
         ),
         ("an alias that is not there", format!("{desk}\nretry: {{on: [schema], escalate: [order-dekk]}}"), desk.into()),
     ]

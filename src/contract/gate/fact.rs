@@ -137,6 +137,10 @@ impl Gate for FactGate {
     fn is_tied_to_source(&self) -> bool {
         true
     }
+
+    fn reads_facts(&self) -> bool {
+        true
+    }
 }
 
 impl FactGate {

@@ -73,6 +73,11 @@ pub trait Gate: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether it looks at the facts that the messages state.
+    fn reads_facts(&self) -> bool {
+        false
+    }
+
     /// Says what it will ask of the source, so that it can be prepared while the upstream call runs.
     fn prepare(&self, needs: &mut Needs) {
         let _ = needs;

@@ -36,7 +36,7 @@ impl JsonSchema for Settings {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": "string", "minLength": 1,
             "description": "A CEL expression that must be `true`. It sees `output`, `this` (the node, where the gate has `each`), \
-                `source` (pages), `facts`, `data`, `request` (`model`, `team`, `user`, `time`) and `usage` (`input_tokens`, \
+                `source` (pages), `facts`, `data`, `request` (`model`, `team`, which is null in this version, `user`, `time`) and `usage` (`input_tokens`, \
                 `output_tokens`, `reasoning_tokens`). Numbers are exact, work is bounded; an error is a violation."})
     }
 }
