@@ -515,8 +515,7 @@ mod tests {
         vec![Glob::new(text).unwrap()]
     }
 
-    const ASKED: Asked<'_> =
-        Asked { model: "order-desk", schema_name: Some("order"), tools: &["place_order"] };
+    const ASKED: Asked<'_> = Asked { model: "order-desk", schema_name: Some("order"), tools: &["place_order"] };
 
     #[test]
     fn within_an_entry_all_conditions_hold() {

@@ -1010,7 +1010,8 @@ fn a_policy_that_cannot_watch_an_answer_is_recorded_as_blind() {
     let gateway = summing(&upstream, "mode: monitor\non_schema_conflict: reject\n");
     let other = format_of(r#"{"type":"object","required":["a"]}"#);
     assert_eq!(gateway.chat(&ask("sum-1", &other)).outcome(), "accepted");
-    let quotes = "match: [{model: q}]\nmode: monitor\nstructured_output: when_asked\ngates: [{name: there, quote: \"$.q\"}]";
+    let quotes =
+        "match: [{model: q}]\nmode: monitor\nstructured_output: when_asked\ngates: [{name: there, quote: \"$.q\"}]";
     let quoting = Setup::of(&upstream).policy("q", quotes).audited().start();
     let image = r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}"#;
     assert_eq!(quoting.chat(&conversation(image, r#","portcullis":{"policy":["q"]}"#)).status(), 200);

@@ -185,8 +185,7 @@ impl Judge {
         source: Option<Vec<Arc<str>>>,
     ) -> Result<(Contract, Option<Binding>, Option<String>), NotJudged> {
         let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-        let asked =
-            Asked { model: &request.model, schema_name: request.schema_name.as_deref(), tools: &tools };
+        let asked = Asked { model: &request.model, schema_name: request.schema_name.as_deref(), tools: &tools };
         let subjects = self.policy.as_ref().map_or_else(|| vec![Subject::Content], |policy| policy.named(asked));
         let binding = bound(self.policy.as_ref(), subjects);
         let schemas = self.schemas(request, &binding)?;

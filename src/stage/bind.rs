@@ -76,11 +76,7 @@ impl NotBound {
 
 /// Finds the policies that bind a request: those that match it, and those that the caller names in the header
 /// `x-portcullis-policy` (`by_header`) or in `portcullis.policy`.
-pub fn bind(
-    policies: &Policies,
-    request: &ChatRequest,
-    by_header: &[String],
-) -> Result<Binding, NotBound> {
+pub fn bind(policies: &Policies, request: &ChatRequest, by_header: &[String]) -> Result<Binding, NotBound> {
     let mut binding = Binding::default();
     let in_body = request.own.as_ref().map(|(_, own)| own.policies.as_slice()).unwrap_or_default();
     for (names, param) in [(by_header, "x-portcullis-policy"), (in_body, "portcullis.policy")] {
@@ -199,8 +195,7 @@ pub fn scope(bound: &Bound, request: &ChatRequest) -> Result<Scope, NotBound> {
         return Err(NotBound::new(Code::SourceUnreadable, "messages", message));
     }
     let source = messages.iter().filter(|(is_source, _)| *is_source).map(|(_, text)| text.as_str());
-    let pages =
-        own.map_or_else(|| spec.pages(source), |pages| pages.iter().map(|page| page.as_str().into()).collect());
+    let pages = own.map_or_else(|| spec.pages(source), |pages| pages.iter().map(|page| page.as_str().into()).collect());
     let said = messages.iter().map(|(_, text)| text.as_str());
     let messages = SourceSpec { tag: None, ..spec.clone() }.pages(said);
     let ground = Arc::new(LazyGround::new(Arc::clone(&contract), pages, messages));

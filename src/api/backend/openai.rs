@@ -34,6 +34,8 @@ pub struct ChoicePlace {
     pub members: Vec<MemberPlace>,
     /// Members of its message.
     pub message: Vec<MemberPlace>,
+    /// The message: an object or `null`; none where the choice has none.
+    pub message_at: Option<Range<usize>>,
     /// The content, where it is a string.
     pub content: Option<Spot>,
     /// The whole choice.
@@ -174,6 +176,9 @@ fn choice(cursor: &mut Cursor<'_>, whole: &mut WholeReply) -> Result<(), ReplyEr
             }
             _ => cursor.skip()?,
         };
+        if member.key == "message" {
+            place.message_at = Some(value.clone());
+        }
         place.members.push(MemberPlace { key: Key::of_choice(&member.key), whole: member.key_at..value.end, value });
         Ok::<(), ReplyError>(())
     })?;

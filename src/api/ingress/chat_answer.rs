@@ -132,24 +132,27 @@ pub fn instead(
                 blank(&mut splice, body, member);
             }
         }
+        let mut added = Vec::new();
+        if let Instead::Asked(_, told) | Instead::Object(_, told) = instead {
+            added.push(format!("\"portcullis\":{told}").into_bytes());
+        }
+        let mut add = |key: Key, name: &str, words: &str| added.extend(set(&mut splice, place, key, name, words));
         match instead {
-            Instead::Said(words) if choice.refusal.is_none() => add(&mut splice, place, Key::Refusal, "refusal", words),
-            Instead::Said(_) => {}
-            Instead::Filtered => finish(&mut splice, place, "content_filter"),
+            Instead::Said(words) if choice.refusal.is_none() => add(Key::Refusal, "refusal", words),
+            Instead::Said(_) | Instead::Filtered => {}
             Instead::Asked(words, _) => {
-                add(&mut splice, place, Key::Refusal, "refusal", words);
-                add(&mut splice, place, Key::Content, "content", "");
+                add(Key::Refusal, "refusal", words);
+                add(Key::Content, "content", "");
             }
-            Instead::Object(object, _) => add(&mut splice, place, Key::Content, "content", object),
+            Instead::Object(object, _) => add(Key::Content, "content", object),
         }
-        if let Instead::Asked(_, told) | Instead::Object(_, told) = instead
-            && let Some(first) = place.message.first()
-        {
-            splice.insert(first.whole.start, format!("\"portcullis\":{told},"));
+        let word = if matches!(instead, Instead::Filtered) { "content_filter" } else { "stop" };
+        let mut beside = put(&mut splice, place, &added);
+        match place.members.iter().find(|member| member.key == Key::FinishReason) {
+            Some(member) => splice.replace(member.value.clone(), string::quoted(word)),
+            None => beside.push(member("finish_reason", &string::quoted(word))),
         }
-        if !matches!(instead, Instead::Filtered) {
-            finish(&mut splice, place, "stop");
-        }
+        put_into(&mut splice, &place.members, &place.at, &beside);
     }
     told(&mut splice, body, total);
     splice.apply(body)
@@ -168,26 +171,40 @@ fn blank_unless_scalar(splice: &mut Splice, body: &Bytes, member: &MemberPlace) 
     }
 }
 
-/// Adds a member to a message that lacks it: words, or null where there are none. One that is there has been written already,
-/// but for a refusal that is null.
-fn add(splice: &mut Splice, place: &ChoicePlace, key: Key, name: &str, words: &str) {
+/// Sets a member of a message to these words, or to null where there are none; gives it back as it is to be added where the
+/// message lacks it. One that is there has been written already, but for a refusal that is null.
+fn set(splice: &mut Splice, place: &ChoicePlace, key: Key, name: &str, words: &str) -> Option<Vec<u8>> {
     let value = if words.is_empty() { b"null".to_vec() } else { string::quoted(words) };
-    if let Some(member) = place.message.iter().find(|member| member.key == key) {
-        if splice.leaves(&member.value) {
-            splice.replace(member.value.clone(), value);
-        }
-    } else if let Some(first) = place.message.first() {
-        let mut member = string::quoted(name);
-        member.push(b':');
-        member.extend_from_slice(&value);
-        member.push(b',');
-        splice.insert(first.whole.start, member);
+    let Some(there) = place.message.iter().find(|member| member.key == key) else { return Some(member(name, &value)) };
+    if splice.leaves(&there.value) {
+        splice.replace(there.value.clone(), value);
     }
+    None
 }
 
-fn finish(splice: &mut Splice, place: &ChoicePlace, word: &str) {
-    if let Some(member) = place.members.iter().find(|member| member.key == Key::FinishReason) {
-        splice.replace(member.value.clone(), string::quoted(word));
+fn member(name: &str, value: &[u8]) -> Vec<u8> {
+    [&string::quoted(name), &b":"[..], value].concat()
+}
+
+/// Adds members to the message of a choice; gives the whole message back, as a member, where the choice has none.
+fn put(splice: &mut Splice, place: &ChoicePlace, added: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let whole = || [br#"{"role":"assistant","#, added.join(&b","[..]).as_slice(), b"}"].concat();
+    match &place.message_at {
+        _ if added.is_empty() => {}
+        Some(at) if !place.message.is_empty() => put_into(splice, &place.message, at, added),
+        Some(at) => splice.replace(at.clone(), whole()),
+        None => return vec![member("message", &whole())],
+    }
+    Vec::new()
+}
+
+/// Adds members to an object that has these, and stands there.
+fn put_into(splice: &mut Splice, members: &[MemberPlace], at: &Range<usize>, added: &[Vec<u8>]) {
+    let text = added.join(&b","[..]);
+    match members.first() {
+        _ if added.is_empty() => {}
+        Some(first) => splice.insert(first.whole.start, [&text, &b","[..]].concat()),
+        None => splice.replace(at.clone(), [b"{", text.as_slice(), b"}"].concat()),
     }
 }
 
@@ -496,6 +513,22 @@ mod tests {
         reader.feed(events, |data| collector.take(data)).unwrap();
         reader.finish(|data| collector.take(data)).unwrap();
         collector.finish().unwrap()
+    }
+
+    #[test]
+    fn a_choice_that_lacks_what_is_written_gets_it() {
+        let told = r#"{"outcome":"clarified"}"#;
+        for choice in ["{}", r#"{"message":null}"#, r#"{"message":{}}"#, r#"{"index":0,"message":{"content":null}}"#] {
+            let body = Bytes::from(format!(r#"{{"choices":[{choice}]}}"#));
+            let whole = openai::read(&body).unwrap();
+            let replaced = instead(&body, &whole, Instead::Asked("Which?", told), None).unwrap().concat();
+            let replaced = openai::read(&replaced).unwrap_or_else(|error| panic!("{choice}: {error}")).reply;
+            assert_eq!(replaced.choices[0].refusal.as_deref(), Some("Which?"), "{choice}");
+            assert_eq!(replaced.choices[0].finish.as_ref().map(|finish| finish.as_str()), Some("stop"), "{choice}");
+            let replaced = instead(&body, &whole, Instead::Object("{}", told), None).unwrap().concat();
+            let replaced = openai::read(&replaced).unwrap().reply;
+            assert_eq!(replaced.choices[0].content.as_deref(), Some("{}"), "{choice}");
+        }
     }
 
     #[test]
