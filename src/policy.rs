@@ -76,7 +76,8 @@ pub struct Match {
 #[derive(Clone, Debug)]
 pub struct Glob {
     text: String,
-    pattern: Regex,
+    /// None where the text stands for itself, so that comparing is enough.
+    pattern: Option<Regex>,
 }
 
 /// What of a request decides which policies match.
@@ -283,7 +284,8 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Takes over what is stricter in another policy's limit: the smaller number; of two settings the one that is here.
+    /// Takes over what is stricter in another policy's limit: the smaller number. Two settings are the same, or the policies
+    /// are in conflict.
     pub fn tighten(&mut self, other: &Self) {
         if let (Self::AtMost(here), Self::AtMost(there)) = (&*self, other)
             && below(there, here)
@@ -315,6 +317,9 @@ pub enum Choices {
 impl Glob {
     /// Reads a glob. `*` stands for any characters, `?` for one; everything else for itself.
     pub fn new(text: &str) -> Option<Self> {
+        if !text.contains(['*', '?']) {
+            return Some(Self { text: text.to_owned(), pattern: None });
+        }
         let mut pattern = String::with_capacity(text.len() + 8);
         pattern.push('^');
         for c in text.chars() {
@@ -326,12 +331,12 @@ impl Glob {
         }
         pattern.push('$');
         let pattern = regex::RegexBuilder::new(&pattern).dot_matches_new_line(true).build().ok()?;
-        Some(Self { text: text.to_owned(), pattern })
+        Some(Self { text: text.to_owned(), pattern: Some(pattern) })
     }
 
     /// Whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
-        self.pattern.is_match(name)
+        self.pattern.as_ref().map_or_else(|| self.text == name, |pattern| pattern.is_match(name))
     }
 
     /// As it was written.
@@ -389,9 +394,19 @@ pub struct Conflict {
 
 /// The first conflict between policies that judge the same content.
 pub fn conflict(policies: &[&Policy]) -> Option<Conflict> {
+    first_of(policies, Policy::clash)
+}
+
+/// The first conflict between policies that bind one request, whatever they judge of its answer: the request goes out on
+/// the same terms for all of them.
+pub fn conflict_of_terms(policies: &[&Policy]) -> Option<Conflict> {
+    first_of(policies, Policy::clash_of_terms)
+}
+
+fn first_of(policies: &[&Policy], clash: impl Fn(&Policy, &Policy) -> Option<String>) -> Option<Conflict> {
     for (index, first) in policies.iter().enumerate() {
-        for second in policies.iter().skip(index + 1) {
-            if let Some(what) = first.clash(second) {
+        for second in policies.iter().skip(index + 1).filter(|second| second.name != first.name) {
+            if let Some(what) = clash(first, second) {
                 return Some(Conflict { first: Arc::clone(&first.name), second: Arc::clone(&second.name), what });
             }
         }
@@ -421,6 +436,22 @@ impl Policy {
             });
         }
         (self.respond.has_object() && other.respond.has_object()).then(|| "respond with an object".to_owned())
+    }
+
+    /// What this policy and another cannot both do to the request, where they both do it.
+    fn clash_of_terms(&self, other: &Self) -> Option<String> {
+        let escalates =
+            |policy: &'_ Self| policy.retry.as_ref().map(|retry| retry.escalate.clone()).unwrap_or_default();
+        let (own, others) = (escalates(self), escalates(other));
+        if !own.is_empty() && !others.is_empty() && own != others {
+            return Some("escalate, each to other models".to_owned());
+        }
+        let set = |name: &String, limit: &Limit| match (limit, other.limits.get(name)) {
+            (Limit::Set(one), Some(Limit::Set(two))) => one != two,
+            _ => false,
+        };
+        let (name, _) = self.limits.iter().find(|(name, limit)| set(name, limit))?;
+        Some(format!("set `{name}`, each to another value"))
     }
 
     /// Whether there can be a request that both match by its model alone. What they match by the name of a

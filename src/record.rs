@@ -145,7 +145,8 @@ pub struct Record {
     pub policies: Vec<PolicyRef>,
     /// How the answer would have come out under the policies that only watch.
     pub watched: Option<Outcome>,
-    /// Policies watched, and the answer could not be judged: it could not be read, or was too large to be copied.
+    /// Policies watched, and some of what they demand could not be judged: the answer could not be read, was too large to be
+    /// copied, or nobody had asked for its tokens.
     pub unwatched: bool,
     /// What each gate came to, in every verdict of the exchange.
     pub gates: Vec<GateSeen>,

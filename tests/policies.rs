@@ -893,14 +893,15 @@ fn a_stream_whose_calls_are_held_answers_as_the_policy_says() {
             upstream.always(calling(text, arguments));
             let answer = gateway.chat(&offering(false, r#","stream":true"#));
             assert!(!answer.text().contains("tool_calls\":["), "{what}: {answer}");
+            if let Some(code) = code.filter(|_| text.is_empty()) {
+                answer.assert_error(422, "contract_violation", code); // nothing has gone out yet
+                assert_eq!(answer.outcome(), outcome, "{what}");
+                continue;
+            }
             assert_eq!(streamed(&answer), text, "{what}: {answer}");
             let events: Vec<Value> =
                 answer.events().iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
             match code {
-                Some(code) if text.is_empty() => {
-                    answer.assert_error(422, "contract_violation", code);
-                    assert_eq!(answer.outcome(), outcome, "{what}");
-                }
                 Some(code) => {
                     let error = &events.last().unwrap()["error"];
                     assert_eq!(error["code"], code, "{what}: {answer}");
@@ -933,7 +934,9 @@ fn a_stream_whose_calls_are_held_is_watched_too() {
         (tools.clone(), "Let me see. ", HIGH, "rejected"),
         (tools.clone(), "Let me see. ", GOOD_SUM, "accepted"),
         (tools, "", WRONG_SUM, "clarified"),
-        (sum("mode: monitor\n").replace("sum-*", "*"), "It is three. ", GOOD_SUM, "rejected"),
+        // Words beside a call hold no data; data does.
+        (sum("mode: monitor\n").replace("sum-*", "*"), "It is three. ", GOOD_SUM, "accepted"),
+        (sum("mode: monitor\n").replace("sum-*", "*"), HIGH, GOOD_SUM, "rejected"),
     ] {
         let setup = Setup::of(&upstream).policy("sum", &policy).policy_file("sum", "sum.schema.json", SUM_SCHEMA);
         let gateway = setup.line("audit: {path: audit.jsonl, required: false}").start();

@@ -34,9 +34,7 @@ use crate::contract::fact::FactRule;
 use crate::contract::fold::Folds;
 use crate::contract::gate::GateEntry;
 use crate::contract::ground::LazyGround;
-use crate::contract::rule::Rule;
 use crate::contract::rule::RuleValue;
-use crate::contract::rule::Variable;
 use crate::contract::scene::Evidence;
 use crate::contract::schema::CompiledSchema;
 use crate::contract::source::Needs;
@@ -79,7 +77,7 @@ impl PolicyContract {
 
     /// Whether a gate looks at the tokens that the backend reports.
     pub fn reads_usage(&self) -> bool {
-        self.gates.iter().any(|entry| entry.gate.reads_usage() || entry.when.as_ref().is_some_and(reads_usage))
+        self.gates.iter().any(GateEntry::reads_usage)
     }
 
     /// Whether anything in it may look at the source or at the messages.
@@ -105,11 +103,6 @@ impl PolicyContract {
             needs
         })
     }
-}
-
-/// Whether a rule looks at the tokens that the backend reports.
-pub(crate) fn reads_usage(rule: &Rule) -> bool {
-    rule.reads(Variable::Usage)
 }
 
 /// What is worked out once of a policy's contract.
@@ -141,6 +134,11 @@ impl Contract {
     /// Whether nothing is demanded of the answer.
     pub fn is_empty(&self) -> bool {
         self.content.is_none() && self.forced.is_none() && !self.tools.iter().any(|tool| tool.bound)
+    }
+
+    /// Whether a gate looks at the tokens that the backend reports.
+    pub fn reads_usage(&self) -> bool {
+        self.scopes.iter().any(|scope| scope.contract.reads_usage())
     }
 
     /// The schemas that this part of the answer satisfies before gates look at it.
@@ -186,6 +184,8 @@ pub enum Subject {
 pub struct ContentContract {
     /// What the model is asked for.
     pub asked: Asked,
+    /// Schemas that the model is shown besides: those of other policies, or the request's own.
+    pub also: Vec<Arc<CompiledSchema>>,
     /// The schemas that it must satisfy, all of them; none where any object will do.
     pub schemas: Vec<OwnedSchema>,
     /// The member that a bare array is wrapped in where an object is wanted.
@@ -223,7 +223,14 @@ impl ContentContract {
 
     /// Any object.
     pub fn object() -> Self {
-        Self { asked: Asked::JsonObject, schemas: Vec::new(), wrap_array: None, assign: None, complete: Vec::new() }
+        Self {
+            asked: Asked::JsonObject,
+            also: Vec::new(),
+            schemas: Vec::new(),
+            wrap_array: None,
+            assign: None,
+            complete: Vec::new(),
+        }
     }
 
     /// Which containers may stand at the top.

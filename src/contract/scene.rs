@@ -154,6 +154,8 @@ fn asked<G>(gate: &G, ground: &Ground, place: Place<'_>) -> Asked {
 pub struct Call {
     /// Tokens as the backend reported them; none where it said nothing, which is not zero.
     pub usage: Option<Usage>,
+    /// Whether nobody asked for them, so that a gate that only watches cannot say anything of them.
+    pub unasked: bool,
     /// What they cost in US dollars; none where the price or the usage is not known.
     pub cost_usd: Option<Decimal>,
     /// From the request's head to the answer's last byte; none where nobody measured.

@@ -70,7 +70,12 @@ impl<U> Attempts<'_, U> {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(name) = terms.escalate.get(index) else { return Some(self.plan.targets.clone()) };
         let alias = self.gateway.catalog.alias(name)?;
-        plan::targets(alias, &self.plan.contract, &self.plan.terms, self.request).ok()
+        let mut targets = plan::targets(alias, &self.plan.contract, &self.plan.terms, self.request).ok()?;
+        for plan in &mut targets {
+            // A target without a name of its own is asked by the alias's, and that is not what the caller wrote.
+            plan.target.model.get_or_insert_with(|| name.to_string());
+        }
+        Some(targets)
     }
 }
 

@@ -38,6 +38,7 @@ use crate::exchange::sifted::Wrong;
 use crate::exchange::watch::Watch;
 use crate::record::Outcome;
 use crate::record::Record;
+use crate::settings::AuditContent;
 use crate::stage::admit::Share;
 use crate::stage::answer;
 use crate::stage::answer::Came;
@@ -204,6 +205,7 @@ impl<U: Upstream> Attempts<'_, U> {
             record.outcome = Outcome::Unchecked;
             record.answered();
             let watch = self.watched(target, &reply.headers);
+            record.unwatched |= self.plan.watch.is_some() && watch.is_none();
             let headers = headers::inbound(&reply.headers, backend, reading);
             let body = self.in_time(backend, reply.body);
             return Ok(Ended::Out(Out::Relay { status: reply.status, headers, body, watch }));
@@ -348,7 +350,7 @@ impl<U: Upstream> Attempts<'_, U> {
             _ => Some(Usage::default()),
         };
         record.rounds += 1;
-        if self.gateway.settings.audit.is_some() {
+        if self.gateway.settings.audit.as_ref().is_some_and(|audit| audit.content != AuditContent::None) {
             record.text = reply.choices.first().and_then(|choice| choice.content.clone());
         }
         let tags = &target.target.backend.capabilities.reasoning_tags;

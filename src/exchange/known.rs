@@ -41,6 +41,7 @@ impl Knowing {
         if plan.contract.scopes.is_empty() && plan.watch.is_none() && !assigns {
             return Self { rest: None };
         }
+        let unasked = request.stream && !request.include_usage && !plan.terms.usage;
         let prompt = request.texts().map(|spot| spot.close - spot.open).sum::<usize>() + added;
         let request = Asker {
             model: Some(request.model.clone()),
@@ -48,7 +49,8 @@ impl Knowing {
             user: request.user.clone(),
             time: Some(time.to_string()),
         };
-        let call = Call { prompt_bytes: u64::try_from(prompt).ok(), request, ..Call::default() };
+        let prompt_bytes = u64::try_from(prompt).ok();
+        let call = Call { prompt_bytes, unasked, request, ..Call::default() };
         Self { rest: Some(Box::new(Rest { call, price: price.cloned(), arrived })) }
     }
 
@@ -58,7 +60,8 @@ impl Knowing {
         let cost_usd = rest.price.as_ref().zip(usage).and_then(|(price, usage)| {
             price.cost(usage.input_tokens?, usage.cached_tokens.unwrap_or(0), usage.output_tokens?)
         });
-        let call = Call { usage, cost_usd, latency: Some(rest.arrived.elapsed()), ..rest.call.clone() };
+        let unasked = rest.call.unasked && usage.is_none();
+        let call = Call { usage, unasked, cost_usd, latency: Some(rest.arrived.elapsed()), ..rest.call.clone() };
         Known { call, minter: Minter { now: Timestamp::now(), seed: uuid::Uuid::new_v4().into_bytes() } }
     }
 }

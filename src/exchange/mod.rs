@@ -14,6 +14,8 @@ pub mod schemas;
 pub mod sifted;
 pub mod watch;
 
+use std::borrow::Cow;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
@@ -50,6 +52,7 @@ use crate::stage::answer::Fault;
 use crate::stage::authenticate::Caller;
 use crate::stage::bind;
 use crate::stage::bind::Binding;
+use crate::stage::bind::Bound;
 use crate::stage::bind::NotBound;
 use crate::stage::plan;
 use crate::stage::plan::Delivery;
@@ -185,6 +188,8 @@ pub async fn prepare<U: Upstream>(
     let binding = bind::bind(&gateway.policies, &request, &named(&incoming.headers)).map_err(unbound)?;
     record.policies = binding.refs();
     let (contract, watch) = contracts(gateway, &request, &binding).await?;
+    let watching = watch.as_ref().map_or(0, |watch| watch.scopes.len());
+    record.unwatched = watching < binding.watched.len();
     if let Some(Asked::Schema(schema)) = contract.content.as_ref().map(|content| &content.asked) {
         record.schema = Some(schema.digest());
     }
@@ -291,11 +296,15 @@ async fn contracts<U: Upstream>(
             }
         }
     }
-    let watch = match binding.watched.is_empty() {
-        true => None,
-        // What only watches refuses nothing: where it cannot judge, there is nothing to watch.
-        false => plan::contract(request, schemas.clone(), &binding.watched).ok(),
-    };
+    // What only watches refuses nothing: a policy that cannot judge such a request is left out, and that is recorded.
+    let mut watched = Cow::Borrowed(binding.watched.as_slice());
+    let mut watch = plan::contract(request, schemas.clone(), &watched);
+    if watch.is_err() {
+        let judges = |bound: &Bound| plan::contract(request, schemas.clone(), slice::from_ref(bound)).is_ok();
+        watched.to_mut().retain(judges);
+        watch = plan::contract(request, schemas.clone(), &watched);
+    }
+    let watch = watch.ok().filter(|_| !watched.is_empty());
     let contract = plan::contract(request, schemas, &binding.enforced).map_err(unbound)?;
     Ok((contract, watch))
 }

@@ -31,6 +31,7 @@ use crate::json::fault::shown;
 use crate::policy::Asked;
 use crate::policy::Policy;
 use crate::settings::SchemaLimits;
+use crate::stage::bind;
 use crate::stage::bind::Binding;
 use crate::stage::bind::Bound;
 use crate::stage::bind::NotBound;
@@ -187,7 +188,7 @@ impl Judge {
         let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         let asked = Asked { model: &request.model, schema_name: request.schema_name.as_deref(), tools: &tools };
         let subjects = self.policy.as_ref().map_or_else(|| vec![Subject::Content], |policy| policy.named(asked));
-        let binding = bound(self.policy.as_ref(), subjects);
+        let binding = bind::permitted(bound(self.policy.as_ref(), subjects), request)?;
         let schemas = self.schemas(request, &binding)?;
         let mut contract = plan::contract(request, schemas, &binding.enforced)?;
         if contract.is_empty() && contract.scopes.is_empty() {

@@ -37,13 +37,15 @@ pub struct Entry<U> {
     connection: Option<Arc<Activity>>,
     /// The copy of the answer that policies watch.
     watch: Option<Box<Watch>>,
+    /// How long the exchange took, where it ended before its record does.
+    took: Option<Duration>,
 }
 
 impl<U> Entry<U> {
     /// Opens the record of a request whose head has arrived. In a box from the start: it goes a long way.
     pub fn open(server: Arc<Server<U>>, record: Record, started: Instant) -> Box<Self> {
-        let (place, own, connection, watch) = (None, None, None, None);
-        Box::new(Self { record, server, started, open: true, told: false, place, own, connection, watch })
+        let (place, own, connection, watch, took) = (None, None, None, None, None);
+        Box::new(Self { record, server, started, open: true, told: false, place, own, connection, watch, took })
     }
 
     /// Keeps the copy of the answer that policies watch.
@@ -56,14 +58,6 @@ impl<U> Entry<U> {
         if let Some(watch) = &mut self.watch {
             watch.take(piece);
         }
-    }
-
-    /// The answer has ended well: its copy is judged, and the record closed.
-    pub fn ended_now(&mut self) {
-        if let Some(watch) = self.watch.take().filter(|_| self.open) {
-            watch.finish(&mut self.record);
-        }
-        self.close_now();
     }
 
     /// Follows the connection that the request's body comes over.
@@ -125,7 +119,7 @@ impl<U> Entry<U> {
             return;
         }
         self.record.answered();
-        self.record.total = self.started.elapsed();
+        self.record.total = self.took.unwrap_or_else(|| self.started.elapsed());
         if let Some(own) = self.own {
             self.record.upstream = self.record.total.saturating_sub(own);
         }
@@ -147,6 +141,37 @@ impl<U> Entry<U> {
     /// When the request's head had arrived.
     pub fn started(&self) -> Instant {
         self.started
+    }
+}
+
+impl<U: Send + Sync + 'static> Entry<U> {
+    /// The answer has ended well: its copy is judged, and the record closed. A long copy is judged by another thread, so that
+    /// no other exchange waits for it.
+    pub fn ended_now(&mut self) {
+        match self.watch.take().filter(|_| self.open) {
+            Some(watch) if watch.is_long() => {
+                let mut later = self.later();
+                tokio::task::spawn_blocking(move || {
+                    watch.finish(&mut later.record);
+                    later.close_now();
+                });
+            }
+            Some(watch) => {
+                watch.finish(&mut self.record);
+                self.close_now();
+            }
+            None => self.close_now(),
+        }
+    }
+
+    /// The same entry, to be closed by somebody else.
+    fn later(&mut self) -> Self {
+        let Self { record, server, started, own, .. } = &*self;
+        let (record, server, started, own) = (record.clone(), Arc::clone(server), *started, *own);
+        let (open, told) = (self.open, self.told);
+        (self.open, self.told) = (false, true);
+        let (place, took) = (self.place.take(), Some(started.elapsed()));
+        Self { record, server, started, open, told, place, own, connection: None, watch: None, took }
     }
 }
 

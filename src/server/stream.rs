@@ -127,7 +127,7 @@ pub enum BrokenOff {
     Fault,
 }
 
-impl<U> OutBody<U> {
+impl<U: Send + Sync + 'static> OutBody<U> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match self {
             Self::Pieces { rest, left, shares } => {

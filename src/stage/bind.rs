@@ -121,7 +121,11 @@ fn is_asked_for(request: &ChatRequest) -> bool {
     request.response_format.as_ref().is_some_and(|format| format.wants != Wants::Anything)
 }
 
-fn permitted(binding: Binding, request: &ChatRequest) -> Result<Binding, NotBound> {
+/// The binding, where the policies in it let such a request through.
+///
+/// # Errors
+/// Where they do not: a source of its own that none allows, an answer that would be stored, other tools, a conflict.
+pub fn permitted(binding: Binding, request: &ChatRequest) -> Result<Binding, NotBound> {
     let source = request.own.as_ref().and_then(|(_, own)| own.source.as_ref());
     let allowed = |bound: &Bound| bound.policy.source.request;
     if source.is_some() && !binding.enforced.iter().chain(&binding.watched).any(allowed) {
@@ -151,11 +155,10 @@ fn permitted(binding: Binding, request: &ChatRequest) -> Result<Binding, NotBoun
             return Err(NotBound::new(Code::ToolsNotAllowed, "tools", message));
         }
     }
-    let content: Vec<&Policy> = (binding.enforced.iter())
-        .filter(|bound| bound.subject == Subject::Content)
-        .map(|bound| &*bound.policy)
-        .collect();
-    if let Some(conflict) = policy::conflict(&content) {
+    let all: Vec<&Policy> = binding.enforced.iter().map(|bound| &*bound.policy).collect();
+    let content = binding.enforced.iter().filter(|bound| bound.subject == Subject::Content);
+    let content: Vec<&Policy> = content.map(|bound| &*bound.policy).collect();
+    if let Some(conflict) = policy::conflict(&content).or_else(|| policy::conflict_of_terms(&all)) {
         return Err(NotBound::new(Code::PolicyConflict, "x-portcullis-policy", conflict.to_string()));
     }
     Ok(binding)

@@ -98,6 +98,9 @@ impl Terms {
                     Some(all) => {
                         all.attempts = all.attempts.min(retry.attempts);
                         all.on.extend(on);
+                        if all.escalate.is_empty() {
+                            all.escalate.clone_from(&retry.escalate); // two that differ are in conflict
+                        }
                     }
                     None => {
                         let escalate = retry.escalate.clone();
@@ -249,7 +252,20 @@ fn with_policies(own: Option<ContentContract>, bound: &[Bound]) -> Result<Option
             content.complete.push(own); // it is the whole that the caller describes
         }
     }
+    content.also = also(&content);
     Ok(Some(content))
+}
+
+/// What the model is shown besides the schema that it is asked for, each demand once.
+fn also(content: &ContentContract) -> Vec<Arc<CompiledSchema>> {
+    let Asked::Schema(asked) = &content.asked else { return Vec::new() };
+    let mut also: Vec<Arc<CompiledSchema>> = Vec::new();
+    for own in &content.schemas {
+        if std::iter::once(asked).chain(&also).all(|other| !same_constraints(other, &own.schema)) {
+            also.push(Arc::clone(&own.schema));
+        }
+    }
+    also
 }
 
 /// The one tool that the request forces: by its name, or by demanding a call where there is one tool.
@@ -280,6 +296,8 @@ pub fn plan(
     request: &ChatRequest,
 ) -> Result<Plan, NoneCapable> {
     let mut terms = Terms::of(&binding.enforced);
+    // A relayed request goes out as without the policies that only watch.
+    terms.usage |= !contract.is_empty() && watch.as_ref().is_some_and(Contract::reads_usage);
     let of_policy = |content: &ContentContract| content.schemas.iter().any(|own| own.policy.is_some());
     if let Some(content) = contract.content.as_ref().filter(|content| of_policy(content)) {
         terms.assigned = content.assign.iter().flat_map(|assign| &assign.fields).map(|f| Arc::clone(&f.name)).collect();

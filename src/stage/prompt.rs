@@ -12,6 +12,7 @@ use crate::json::string::Spot;
 
 const SCHEMA: &str = "Answer with exactly one JSON value that satisfies the JSON Schema below. \
                       Write the JSON alone: no other text and no code fence.\n\nJSON Schema:\n";
+const ALSO: &str = "\n\nIt must satisfy this JSON Schema as well:\n";
 const OBJECT: &str = "Answer with exactly one JSON object. Write the JSON alone: no other text and no code fence.";
 
 /// What is written into the prompt for this contract, as the inside of a JSON string. `assigned` are the fields that code
@@ -24,6 +25,10 @@ pub fn escaped_onto(contract: &ContentContract, assigned: &[Arc<str>], out: &mut
             out.extend_from_slice(schema.escaped());
         }
     }
+    for schema in &contract.also {
+        string::escape_onto(ALSO, out);
+        out.extend_from_slice(schema.escaped());
+    }
     if !assigned.is_empty() {
         let names: Vec<String> = assigned.iter().map(|name| format!("`{name}`")).collect();
         let told =
@@ -32,7 +37,7 @@ pub fn escaped_onto(contract: &ContentContract, assigned: &[Arc<str>], out: &mut
     }
 }
 
-/// Whether a message of the request already shows the model this contract: the literal schema, whatever
+/// Whether a message of the request already shows the model this contract: every schema literally, whatever
 /// white space stands in it.
 pub fn is_there(request: &ChatRequest, contract: &ContentContract) -> bool {
     let object;
@@ -43,10 +48,12 @@ pub fn is_there(request: &ChatRequest, contract: &ContentContract) -> bool {
         }
         Asked::Schema(schema) => schema.squashed(),
     };
-    let long_enough = |spot: &Spot| spot.close - spot.open > wanted.len();
+    let all: Vec<&str> = std::iter::once(wanted).chain(contract.also.iter().map(|schema| schema.squashed())).collect();
+    let least = all.iter().map(|wanted| wanted.len()).max().unwrap_or_default();
+    let long_enough = |spot: &Spot| spot.close - spot.open > least;
     request.texts().filter(long_enough).any(|spot| {
-        let said = string::decode(&request.body, spot).unwrap_or_default();
-        memchr::memmem::find(squashed(&said).as_bytes(), wanted.as_bytes()).is_some()
+        let said = squashed(&string::decode(&request.body, spot).unwrap_or_default());
+        all.iter().all(|wanted| memchr::memmem::find(said.as_bytes(), wanted.as_bytes()).is_some())
     })
 }
 

@@ -61,7 +61,7 @@ pub fn shape(
         edits.limit(name, limit, &plan.target.backend.capabilities.without);
     }
     if let Some(content) = &contract.content
-        && is_injected(terms.inject, plan.native)
+        && is_injected(terms.inject, plan.native, content)
         && !prompt::is_there(request, content)
     {
         inject(&mut edits.splice, request, content, terms, plan.target.backend.capabilities.system_role);
@@ -81,10 +81,11 @@ pub struct Shaped {
     pub dropped: Vec<String>,
 }
 
-fn is_injected(inject: Inject, native: Native) -> bool {
+fn is_injected(inject: Inject, native: Native, content: &ContentContract) -> bool {
     match inject {
         Inject::Always => true,
-        Inject::UnlessNative => !matches!(native, Native::JsonSchema),
+        // A native mode carries one schema.
+        Inject::UnlessNative => !matches!(native, Native::JsonSchema) || !content.also.is_empty(),
         Inject::Never => false,
     }
 }

@@ -146,9 +146,9 @@ pub(in crate::config) fn together(bundles: &[Files], limits: SchemaLimits) -> Re
     for (index, (one, files)) in all.iter().enumerate() {
         for (other, _) in all.iter().take(index) {
             let (first, second) = (&other.policy, &one.policy);
-            if let Some(conflict) =
-                first.can_match_with(second).then(|| crate::policy::conflict(&[first, second])).flatten()
-            {
+            let pair = [first, second];
+            let conflict = || crate::policy::conflict(&pair).or_else(|| crate::policy::conflict_of_terms(&pair));
+            if let Some(conflict) = first.can_match_with(second).then(conflict).flatten() {
                 let message = format!("{conflict}, and both can match one request by its model");
                 errors.push(ConfigErrors::one(ConfigError { name: files.shown(POLICY), message, place: None }));
             }

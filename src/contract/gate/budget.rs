@@ -89,7 +89,7 @@ fn duration(text: &str) -> Result<Duration, BuildError> {
 
 impl Gate for BudgetGate {
     fn reads_usage(&self) -> bool {
-        true
+        self.cost_usd.is_some() || !self.tokens.is_empty()
     }
 
     fn check(&self, scene: &Scene<'_>, found: &mut Findings<'_>) {

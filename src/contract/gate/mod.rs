@@ -30,6 +30,7 @@ use crate::contract::PolicyContract;
 use crate::contract::number::Printed;
 use crate::contract::rule::Rule;
 use crate::contract::rule::RuleFault;
+use crate::contract::rule::Variable;
 use crate::contract::scene::Evidence;
 use crate::contract::scene::Node;
 use crate::contract::scene::Scene;
@@ -198,6 +199,13 @@ pub struct GateEntry {
     pub needs: Vec<usize>,
     /// The check.
     pub gate: Box<dyn Gate>,
+}
+
+impl GateEntry {
+    /// Whether it looks at the tokens that the backend reports.
+    pub fn reads_usage(&self) -> bool {
+        self.gate.reads_usage() || self.when.as_ref().is_some_and(|when| when.reads(Variable::Usage))
+    }
 }
 
 /// What one gate finds.
@@ -475,6 +483,12 @@ pub fn run(scene: &Scene<'_>) -> Judged {
             total: 0,
             skipped: Vec::new(),
         };
+        if scene.call.unasked && entry.reads_usage() {
+            judged.health.push(GateHealth::NotChecked);
+            judged.not_checked.push(Arc::clone(&entry.name));
+            failed.push(vec![scene.answer.root().range()]);
+            continue;
+        }
         match runs(scene, entry) {
             Ok(true) => entry.gate.check(scene, &mut findings),
             Ok(false) => {
