@@ -405,6 +405,9 @@ fn golden_is_strict_about_its_input() {
         r#"{"name":"n","output":"{}","output":"{}"}"#.to_owned(),
         r#"{"name":"n","output":"{}","gate":"id-on-pag"}"#.to_owned(),
         r#"{"name":"n","output":"{}","expect":"fine"}"#.to_owned(),
+        // What the policy does not let through on the wire is not judged here either.
+        r#"{"name":"n","output":"{}","request":{"model":"m","messages":[],"store":true}}"#.to_owned(),
+        r#"{"name":"n","output":"{}","request":{"model":"m","messages":[],"portcullis":{"source":["x"]}}}"#.to_owned(),
     ] {
         std::fs::write(bills.path().join("set.jsonl"), &set).unwrap();
         let ran = run_in(bills.path(), &["golden", "--policy", "policies/bills", "set.jsonl"], b"").expect(2);

@@ -77,10 +77,10 @@ impl Recorded {
 #[derive(Debug, thiserror::Error)]
 pub enum NotJudged {
     /// The policy does not take such a request.
-    #[error("such a request would be refused: {0}")]
+    #[error("such a request would be refused")]
     Refused(#[from] NotBound),
     /// The request's schema, or that of a tool, cannot be used.
-    #[error("the schema of the request cannot be used: {0}")]
+    #[error("the schema of the request cannot be used")]
     Schema(#[from] SchemaError),
     /// Neither policy nor request nor schema says what the answer must be.
     #[error("the request has no response format, forced tool or strict tool that is a contract")]

@@ -37,7 +37,8 @@ pub struct ControlOutcome {
 
 /// Judges every control of a policy by that policy alone, in their order, whatever the policy's mode.
 pub fn run_controls(policy: &Arc<Policy>, controls: &[Control], limits: SchemaLimits) -> Vec<ControlOutcome> {
-    let judge = Judge::by_policy(Arc::clone(policy), limits).map_err(|error| error.to_string());
+    let judge =
+        Judge::by_policy(Arc::clone(policy), limits).map_err(|error| format!("{:#}", anyhow::Error::from(error)));
     let outcome = |control: &Control| {
         let judgement = judge.as_ref().map_err(String::clone).and_then(|judge| judged(judge, control));
         ControlOutcome {
@@ -67,7 +68,7 @@ fn judged(judge: &Judge, control: &Control) -> Result<Judgement, String> {
     };
     let finish = control.finish_reason.as_deref().map_or(Finish::Stop, Finish::read);
     let recorded = Recorded { request, source, output: control.output.clone(), finish, call };
-    judge.judge(recorded).map(|heard| heard.judgement).map_err(|error| error.to_string())
+    judge.judge(recorded).map(|heard| heard.judgement).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
 /// The tokens of a control, read as they are out of a backend's reply.
