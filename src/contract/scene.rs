@@ -18,6 +18,7 @@ use crate::contract::rule::RuleValue;
 use crate::contract::rule::STEPS_MAX;
 use crate::contract::rule::Variable;
 use crate::contract::schema::CompiledSchema;
+use crate::contract::source::Searches;
 use crate::contract::template::TemplateContext;
 use crate::contract::template::TemplateValue;
 use crate::json::JsonFault;
@@ -98,6 +99,7 @@ pub struct Answer<'t> {
     tree: OnceCell<Value>,
     /// Steps that rules may still take on it, all gates together.
     steps: Cell<u64>,
+    searches: Searches,
     printed: RefCell<HashMap<Asked, Printed, ahash::RandomState>>,
 }
 
@@ -112,8 +114,14 @@ impl<'t> Answer<'t> {
             tape: Tape::of(text)?,
             tree: OnceCell::new(),
             steps: Cell::new(STEPS_MAX),
+            searches: Searches::default(),
             printed: RefCell::default(),
         })
+    }
+
+    /// What searches for its quotes may still do.
+    pub fn searches(&self) -> &Searches {
+        &self.searches
     }
 
     /// Its text.

@@ -22,6 +22,7 @@ mod index;
 mod layer;
 mod region;
 
+pub use layer::Searches;
 pub use layer::Stands;
 pub use region::Region;
 pub use region::RegionError;
@@ -127,21 +128,28 @@ impl Source {
     /// Every place where `quote` stands, on one page or on any, folded by `folds` on both sides and on token borders.
     ///
     /// An empty quote, or one of white space alone, stands nowhere, and no quote runs over the end of a page. Folds that
-    /// the source was not prepared for find nothing. The work is bounded: a quote that all but stands in very many places
-    /// may not be found at all.
+    /// the source was not prepared for find nothing. The work is bounded, for each quote and for `all` of a judgement: a
+    /// quote that all but stands in very many places may not be found at all.
     ///
     /// A quote may stand in several places with different signs, or inside and outside a region. It says nothing of which
     /// is meant, so whoever asks takes it if one and the same place satisfies all that is demanded: every place is one
     /// that the source prints, and a claim that is true of one of them is one that the quote bears out. It would not be
     /// safe to mix places: the sign of one and the region of another.
-    pub fn stands<'a>(&'a self, folds: Folds, page: Option<usize>, quote: &str) -> Stands<'a> {
-        Stands::new(&self.pages, self.layers(folds), page, quote, None)
+    pub fn stands<'a>(&'a self, folds: Folds, page: Option<usize>, quote: &str, all: &'a Searches) -> Stands<'a> {
+        Stands::new(&self.pages, self.layers(folds), page, quote, None, all)
     }
 
     /// The same on one page, where it is looked for no further than about the span of a region: places outside it may or
     /// may not be among them. So a quote of one digit costs what the region has of it, and not what the source has.
-    pub fn stands_within<'a>(&'a self, folds: Folds, page: usize, quote: &str, span: Option<&Span>) -> Stands<'a> {
-        Stands::new(&self.pages, self.layers(folds), Some(page), quote, span)
+    pub fn stands_within<'a>(
+        &'a self,
+        folds: Folds,
+        page: usize,
+        quote: &str,
+        span: Option<&Span>,
+        all: &'a Searches,
+    ) -> Stands<'a> {
+        Stands::new(&self.pages, self.layers(folds), Some(page), quote, span, all)
     }
 
     /// The texts that quotes of these folds are looked for in.
@@ -152,8 +160,8 @@ impl Source {
     }
 
     /// The first place where `quote` stands.
-    pub fn find(&self, folds: Folds, page: Option<usize>, quote: &str) -> Option<Stand> {
-        self.stands(folds, page, quote).next()
+    pub fn find(&self, folds: Folds, page: Option<usize>, quote: &str, all: &Searches) -> Option<Stand> {
+        self.stands(folds, page, quote, all).next()
     }
 
     /// The number that the stretch prints. Its sign, parentheses, percent and scale are read from the source around it:

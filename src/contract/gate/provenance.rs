@@ -286,11 +286,11 @@ impl Provenance {
         behind: (usize, usize),
     ) -> Result<(Stand, Option<Printed>), Unfounded> {
         let source = &scene.ground.source;
-        let within = source.stands_within(self.folds, page, quote, span.as_ref());
+        let within = source.stands_within(self.folds, page, quote, span.as_ref(), scene.answer.searches());
         self.first_of(within, scene, node, (quote, page), span, behind).or_else(|unfounded| match span {
             None => Err(unfounded),
             Some(_) => {
-                let all = source.stands(self.folds, Some(page), quote);
+                let all = source.stands(self.folds, Some(page), quote, scene.answer.searches());
                 self.first_of(all, scene, node, (quote, page), span, behind)
             }
         })
@@ -346,7 +346,7 @@ impl Provenance {
             return Ok(first);
         }
         Err(wanting.unwrap_or_else(|| {
-            let elsewhere = source.find(self.folds, None, quote);
+            let elsewhere = source.find(self.folds, None, quote, scene.answer.searches());
             let hint = elsewhere.map(|stand| format!("; it stands on page {}", stand.page)).unwrap_or_default();
             format!("the quote {} does not stand on page {page}{hint}", quoted(quote)).into()
         }))

@@ -27,6 +27,7 @@ use crate::contract::scene::Node;
 use crate::contract::scene::Scene;
 use crate::contract::scene::kind_of;
 use crate::contract::source::Needs;
+use crate::contract::source::Searches;
 use crate::contract::source::Source;
 use crate::contract::source::Stand;
 use crate::contract::token;
@@ -126,7 +127,12 @@ fn gate(settings: Settings, build: &Build<'_>) -> Result<Quote, BuildError> {
 
 impl Gate for Quote {
     fn check(&self, scene: &Scene<'_>, found: &mut Findings<'_>) {
-        let sought = Sought { source: &scene.ground.source, only: OnceCell::new(), taken_back: OnceCell::new() };
+        let sought = Sought {
+            source: &scene.ground.source,
+            searches: scene.answer.searches(),
+            only: OnceCell::new(),
+            taken_back: OnceCell::new(),
+        };
         for path in &self.paths {
             for node in found.nodes(path, self.presence) {
                 let Err((message, stand)) = self.stands(&sought, node) else { continue };
@@ -188,7 +194,7 @@ impl Quote {
         }
         let shown = quoted(text);
         let mut wanting: Option<Unfounded> = None;
-        for stand in source.stands(self.folds, None, text) {
+        for stand in source.stands(self.folds, None, text, sought.searches) {
             let page = source.page(stand.page).unwrap_or_default();
             let why = if lies_in(source, outside, &stand) {
                 "stands only in a part of the source that does not count"
@@ -211,6 +217,7 @@ impl Quote {
 /// places for each text.
 struct Sought<'s> {
     source: &'s Source,
+    searches: &'s Searches,
     only: OnceCell<Only<'s>>,
     /// Where the last words that take back begin, page by page.
     taken_back: OnceCell<BTreeMap<usize, usize>>,

@@ -35,9 +35,15 @@ pub(crate) fn add(contract: &mut PolicyContract, kind: &str, settings: &str, pre
 
 /// What all gates of the contract say of an answer, each `path: message`.
 pub(crate) fn judged(contract: &PolicyContract, pages: &[&str], answer: &str) -> Vec<String> {
+    let violations = violations(contract, pages, answer);
+    violations.iter().map(|violation| format!("{}: {}", violation.path, violation.message)).collect()
+}
+
+/// What all gates of the contract find in an answer.
+pub(crate) fn violations(contract: &PolicyContract, pages: &[&str], answer: &str) -> Vec<Violation> {
     let source = Source::new(pages.iter().map(|page| Arc::from(*page)).collect(), contract.needs());
     let ground = Ground { source, ..Ground::default() };
     let (answer, call) = (Answer::read(answer).unwrap(), Call::default());
     let scene = Scene { answer: &answer, contract, ground: &ground, call: &call, schemas: &[] };
-    run(&scene).violations.iter().map(|violation| format!("{}: {}", violation.path, violation.message)).collect()
+    run(&scene).violations
 }

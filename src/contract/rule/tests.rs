@@ -336,3 +336,10 @@ proptest::proptest! {
         holds("output.a + output.b == output.c && output.c - output.a == output.b", &output);
     }
 }
+
+/// Going through text costs more steps the longer the pattern is: it may hold the more states.
+#[test]
+fn a_long_pattern_weighs_more() {
+    let weight = |length: usize| functions::pattern(&"a".repeat(length)).unwrap().weight;
+    assert_eq!([0, 63, 64, 130, 6_400].map(weight), [1, 1, 2, 3, 101]);
+}

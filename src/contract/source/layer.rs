@@ -1,5 +1,6 @@
 //! A source as one set of folds leaves it, and the search for a quote in it.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ const INDEXED_MIN: usize = 4 << 10;
 /// Bytes that one search may compare, and what each place costs besides.
 const WORK_MAX: usize = 4 << 20;
 const PLACE_WORK: usize = 32;
+/// The same for all searches of one judgement: an answer may have a million quotes.
+const SEARCHES_MAX: usize = 1 << 30;
 /// Bytes behind a region that are looked through with it: as many as one piece of the map may have become.
 const SLACK: usize = 64;
 
@@ -73,13 +76,27 @@ impl Layer {
     }
 }
 
+/// What the searches of one judgement may still do, all of them together.
+#[derive(Debug)]
+pub struct Searches {
+    left: Cell<usize>,
+}
+
+impl Default for Searches {
+    fn default() -> Self {
+        Self { left: Cell::new(SEARCHES_MAX) }
+    }
+}
+
 /// The places where a quote stands, in the order of the source, first by all folds, then by the plain ones.
 #[derive(Debug)]
 pub struct Stands<'a> {
     pages: &'a [Arc<str>],
     searches: [Option<Search<'a>>; 2],
     page: Option<usize>,
+    /// What this search may still do, and what all searches of one judgement may.
     work: usize,
+    all: &'a Searches,
 }
 
 /// One quote in one layer.
@@ -106,11 +123,12 @@ impl<'a> Stands<'a> {
         page: Option<usize>,
         quote: &str,
         span: Option<&Span>,
+        all: &'a Searches,
     ) -> Self {
         let blank = quote.trim().is_empty();
         let searches =
             layers.map(|layer| layer.filter(|_| !blank).and_then(|layer| Search::new(layer, page, quote, span)));
-        Self { pages, searches, page, work: WORK_MAX }
+        Self { pages, searches, page, work: WORK_MAX, all }
     }
 }
 
@@ -119,8 +137,10 @@ impl Iterator for Stands<'_> {
 
     fn next(&mut self) -> Option<Stand> {
         let (pages, page) = (self.pages, self.page);
-        self.searches.iter_mut().flatten().find_map(|search| {
-            while let Some(at) = search.next_match(&mut self.work) {
+        let before = self.work.min(self.all.left.get());
+        let mut work = before;
+        let found = self.searches.iter_mut().flatten().find_map(|search| {
+            while let Some(at) = search.next_match(&mut work) {
                 if let Some(stand) = search.stand(pages, at)
                     && page.is_none_or(|page| page == stand.page)
                 {
@@ -128,7 +148,11 @@ impl Iterator for Stands<'_> {
                 }
             }
             None
-        })
+        });
+        let done = before - work;
+        self.work = self.work.saturating_sub(done);
+        self.all.left.set(self.all.left.get().saturating_sub(done));
+        found
     }
 }
 
@@ -163,15 +187,18 @@ impl<'a> Search<'a> {
     fn next_match(&mut self, work: &mut usize) -> Option<usize> {
         let (text, quote) = (self.layer.folded.text().as_bytes(), self.quote.text().as_bytes());
         match &mut self.places {
-            Places::Listed { places, offset } => places.find_map(|place| {
+            Places::Listed { places, offset } => loop {
                 *work = work.checked_sub(PLACE_WORK)?;
-                let at = (*place as usize).checked_sub(*offset)?;
-                let own = text.get(at..at + quote.len())?;
+                let Some(at) = (*places.next()? as usize).checked_sub(*offset) else { continue };
+                let Some(own) = text.get(at..at + quote.len()) else { continue };
                 // The first bytes decide nearly always; only then is the rest looked at.
-                let begins = own.first() == quote.first() && own.get(..8) == quote.get(..8);
-                *work = work.checked_sub(if begins { quote.len() } else { 0 })?;
-                (begins && own == quote).then_some(at)
-            }),
+                if own.first() == quote.first() && own.get(..8) == quote.get(..8) {
+                    *work = work.checked_sub(quote.len())?;
+                    if own == quote {
+                        return Some(at);
+                    }
+                }
+            },
             Places::Read { at, end } => {
                 let from = *at;
                 let own = text.get(from..*end)?;

@@ -34,9 +34,9 @@ fn source(pages: &[&str], folds: Folds) -> Source {
 /// Whether a quote stands: in the text alone, and in one so long that it is indexed.
 fn stands(names: &str, text: &str, quote: &str) -> bool {
     let folds = folds(names);
-    let short = source(&[text], folds).find(folds, Some(1), quote);
+    let short = source(&[text], folds).find(folds, Some(1), quote, &Searches::default());
     let filler = "lorem ipsum dolor sit amet 7 77 777\n".repeat(200);
-    let long = source(&[text, &filler], folds).find(folds, Some(1), quote);
+    let long = source(&[text, &filler], folds).find(folds, Some(1), quote, &Searches::default());
     assert_eq!(short, long, "{text:?} {quote:?}");
     short.is_some()
 }
@@ -67,7 +67,7 @@ fn numbers_of_the_gate_table_are_printed_or_not() {
     assert!(!printed.prints(format(""), &value("3400")) && !printed.prints(format(""), &value("3.4")));
     assert!(!printed.prints(format("fr"), &value("3.4"))); // not prepared for
     let dated = source(&["Datum 07.09.2025"], Folds::NONE); // gate-034
-    let stand = dated.find(Folds::NONE, None, "07.09.2025").unwrap();
+    let stand = dated.find(Folds::NONE, None, "07.09.2025", &Searches::default()).unwrap();
     let date = dated.date_at(&stand, Some(DateOrder::DayFirst)).unwrap().date;
     assert_eq!(date.to_string(), "2025-09-07");
 }
@@ -150,16 +150,17 @@ fn what_a_fold_takes_away_can_be_quoted_all_the_same() {
 fn a_quote_stands_on_its_page_and_on_no_two() {
     let folds = folds(V1);
     let source = source(&["Total 90.00 and", "so 90.00 on"], folds);
-    let page = |page, quote| source.find(folds, page, quote).map(|stand| (stand.page, stand.range));
+    let page =
+        |page, quote| source.find(folds, page, quote, &Searches::default()).map(|stand| (stand.page, stand.range));
     assert_eq!(page(Some(2), "90.00"), Some((2, 3..8)));
     assert_eq!(page(None, "90.00"), Some((1, 6..11)));
-    assert_eq!(source.stands(folds, None, "90.00").count(), 2);
+    assert_eq!(source.stands(folds, None, "90.00", &Searches::default()).count(), 2);
     for (at, quote) in
         [(Some(0), "so"), (Some(3), "so"), (Some(1), "so"), (None, "and so"), (None, "andso"), (Some(usize::MAX), "so")]
     {
         assert_eq!(page(at, quote), None, "{at:?} {quote}");
     }
-    assert!(source.find(Folds::NONE, None, "on").is_none()); // folds that were not prepared find nothing
+    assert!(source.find(Folds::NONE, None, "on", &Searches::default()).is_none()); // folds that were not prepared find nothing
 }
 
 #[test]
@@ -167,8 +168,9 @@ fn the_number_is_read_from_the_source_around_the_quote() {
     let text = "Net 90.00\nCredit (90.00)\nRefund -12.50\nVAT 15%\nItems 3.40 4.50";
     let source = source(&[text], Folds::NONE);
     let numbers = |quote: &str| -> Vec<String> {
-        let stands = source.stands(Folds::NONE, Some(1), quote);
-        stands
+        let searches = Searches::default();
+        source
+            .stands(Folds::NONE, Some(1), quote, &searches)
             .map(|stand| source.number_at(&stand, format("en")))
             .map(|read| read.map_or_else(|fault| fault.to_string(), |printed| printed.value.to_string()))
             .collect()
@@ -241,9 +243,28 @@ fn hostile_texts_end() {
     ] {
         for folds in [Folds::NONE, folds(V1)] {
             let source = source(&[&text], folds);
-            assert_eq!(source.stands(folds, None, &quote).count(), 0);
+            assert_eq!(source.stands(folds, None, &quote, &Searches::default()).count(), 0);
         }
     }
+}
+
+/// However many quotes an answer has: once their searches have done as much as one judgement may, nothing more is found.
+#[test]
+fn all_searches_of_a_judgement_are_bounded() {
+    let (text, searches) = ("5-".repeat(100_000), Searches::default());
+    let source = source(&[&text, "a quote"], Folds::NONE);
+    let find = || source.find(Folds::NONE, Some(2), "a quote", &searches).is_some();
+    let mut count = 0;
+    while find() {
+        assert_eq!(source.stands(Folds::NONE, Some(1), "5", &searches).count(), 0);
+        count += 1;
+        assert!(count < 10_000, "no bound is met");
+    }
+    assert!(count > 100, "{count} searches are not many");
+    assert!(
+        source.find(Folds::NONE, Some(2), "a quote", &Searches::default()).is_some(),
+        "another judgement is not held up"
+    );
 }
 
 proptest! {
@@ -262,7 +283,7 @@ proptest! {
         let place = text.find(&quote).unwrap();
         let bordered = crate::contract::token::is_border(&text, place) && crate::contract::token::is_border(&text, place + quote.len());
         if bordered && !quote.trim().is_empty() {
-            prop_assert!(source.find(folds, Some(2), &quote).is_some(), "{:?} in {:?}", quote, text);
+            prop_assert!(source.find(folds, Some(2), &quote, &Searches::default()).is_some(), "{:?} in {:?}", quote, text);
         }
     }
 
@@ -271,7 +292,7 @@ proptest! {
     fn what_stands_is_what_was_quoted(text in "[a-bA-B0-1 .,\n-]{0,40}", quote in "[a-bA-B0-1 .,-]{1,6}") {
         let source = source(&[&text], all());
         let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
-        for stand in source.stands(all(), None, &quote) {
+        for stand in source.stands(all(), None, &quote, &Searches::default()) {
             prop_assert_eq!(plain(source.text(&stand)), plain(&quote));
         }
     }
@@ -307,8 +328,8 @@ proptest! {
             let layers = [folds, folds.plain()].map(|folds| Layer::new(&pages, folds, &spans));
             let source = Source { pages, layers: layers.into(), ..Source::default() };
             let held = |stands: Stands<'_>| stands.filter(|stand| span.holds(stand)).collect::<Vec<_>>();
-            let all = held(source.stands(folds, Some(1), quote));
-            prop_assert_eq!(held(source.stands_within(folds, 1, quote, Some(&span))), all);
+            let all = held(source.stands(folds, Some(1), quote, &Searches::default()));
+            prop_assert_eq!(held(source.stands_within(folds, 1, quote, Some(&span), &Searches::default())), all);
         }
     }
 }

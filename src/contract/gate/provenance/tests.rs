@@ -364,3 +364,20 @@ fn a_date_is_the_latest_of_the_columns_beside_it() {
     );
     assert!(error.is_err());
 }
+
+/// What is wanting where a quote does stand is shown at its place in the source.
+#[test]
+fn the_place_of_a_quote_that_bears_out_something_else_is_told() {
+    let mut contract = contract();
+    testing::add(&mut contract, "provenance", &format!(r#"{{"provenance": "$.x", {MATCH}}}"#), Presence::default())
+        .unwrap();
+    let at = |value: &str, page: usize, text: &str| {
+        let answer = format!(r#"{{"x": {}}}"#, evidence(value, page, text));
+        let found = testing::violations(&contract, &PAGES, &answer);
+        found.first().map(|violation| violation.source_at.clone())
+    };
+    let start = PAGES[0].find("90.00").unwrap();
+    assert_eq!(at("90", 1, "90.00"), None);
+    assert_eq!(at("91", 1, "90.00"), Some(Some(SourceAt { page: 1, range: start..start + 5 })));
+    assert_eq!(at("91", 1, "91.00"), Some(None));
+}
