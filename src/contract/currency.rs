@@ -77,6 +77,9 @@ pub(super) fn ending_at(text: &str, at: usize) -> Option<(Currency, usize)> {
     {
         return Some((code, start));
     }
+    if last.is_ascii() && !matches!(last, '$' | '.' | 'r' | 't') {
+        return None; // what signs end with, the most common text last
+    }
     SIGNS.iter().find_map(|entry| {
         let start = before.strip_suffix(entry.0)?.len();
         let letters = entry.0.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -98,6 +101,9 @@ pub(super) fn beginning_at(text: &str, at: usize) -> Option<(Currency, usize)> {
         && own_word(rest)
     {
         return Some((code, at + 3));
+    }
+    if first.is_ascii() && !matches!(first, '$' | 'U' | 'C' | 'N' | 'H' | 'R' | 'A' | 'S' | 'z' | 'K' | 'F' | 'k') {
+        return None;
     }
     SIGNS.iter().find_map(|entry| {
         let rest = after.strip_prefix(entry.0)?;
@@ -129,6 +135,17 @@ mod tests {
         assert_eq!(after("EUR."), Some((Currency::Code(*b"EUR"), 3)));
         assert_eq!(after("zł netto"), Some((Currency::Code(*b"PLN"), 3)));
         assert_eq!((after("EURO"), after("krone"), after("Kčs")), (None, None, None));
+    }
+
+    /// The quick way out knows every sign.
+    #[test]
+    fn every_sign_is_found_at_both_ends() {
+        for entry in SIGNS {
+            let sign = entry.0;
+            let longest = |found: Option<(Currency, usize)>| found.map(|(currency, _)| currency);
+            assert_eq!(longest(ending_at(sign, sign.len())), Some(Currency::of_sign(entry)), "{sign}");
+            assert!(beginning_at(sign, 0).is_some(), "{sign}");
+        }
     }
 
     #[test]

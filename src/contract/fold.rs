@@ -1,6 +1,7 @@
 //! Folds: named tolerances that apply to a quote and to the source alike. None of them lets one letter or digit match
 //! another, but for its own case: `0` is not `O`, and nothing here measures a distance.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use unicode_normalization::IsNormalized;
@@ -112,12 +113,28 @@ impl Folds {
     }
 
     /// A quote as it looks in a text folded by the same set. O(len).
-    pub fn quote(self, text: &str) -> Folded {
+    pub fn quote(self, text: &str) -> Quote<'_> {
         let outer = |c: char| c.is_whitespace() || (c == '\u{ad}' && self.has(Fold::Typography));
         let text = if self.has(Fold::Whitespace) { text.trim_matches(outer) } else { text };
+        if self.leaves(text) {
+            return Quote { text: Cow::Borrowed(text), currencies: Vec::new() };
+        }
         let mut folded = Folded { map: None, ..Folded::default() };
         folded.append(self, text);
-        folded
+        Quote { text: Cow::Owned(folded.text), currencies: folded.currencies }
+    }
+
+    /// Whether nothing of `text` can change: words in plain letters with a blank between two of them, as quotes mostly are.
+    fn leaves(self, text: &str) -> bool {
+        if self.set & !(Fold::Whitespace.bit() | Fold::Typography.bit()) != 0 {
+            return false;
+        }
+        let mut blank = false;
+        text.bytes().all(|byte| {
+            let twice = blank && byte == b' ';
+            blank = byte == b' ';
+            byte.is_ascii_graphic() || (blank && !twice)
+        })
     }
 }
 
@@ -125,6 +142,25 @@ impl fmt::Debug for Folds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Fold::ALL.into_iter().filter(|fold| self.has(*fold)).map(Fold::name);
         f.debug_set().entries(names).entries(self.locale).finish()
+    }
+}
+
+/// A quote as it looks in a folded text.
+#[derive(Debug)]
+pub struct Quote<'t> {
+    text: Cow<'t, str>,
+    currencies: Vec<(usize, Currency)>,
+}
+
+impl Quote<'_> {
+    /// The folded text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The currencies that were taken out, each with the byte of the folded text at which its number begins.
+    pub fn currencies(&self) -> &[(usize, Currency)] {
+        &self.currencies
     }
 }
 
@@ -156,8 +192,7 @@ impl Folded {
     /// The unfolded bytes of a range of the folded text; none where it takes a part of what one character became (`f`
     /// of a ligature), and for a quote, which keeps no map.
     pub fn unfolded(&self, start: usize, end: usize) -> Option<(usize, usize)> {
-        let map = self.map.as_ref()?;
-        Some((map.start(start)?, map.end(end)?))
+        self.map.as_ref()?.range(start, end)
     }
 
     /// Where the byte `at` of the source is written, or the piece begins that it became a part of.

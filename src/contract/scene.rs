@@ -129,6 +129,11 @@ impl<'t> Answer<'t> {
         self.text
     }
 
+    /// It as a tape.
+    pub fn tape(&self) -> &Tape<'t> {
+        &self.tape
+    }
+
     /// Its top.
     pub fn root(&self) -> Place<'_> {
         self.tape.root()

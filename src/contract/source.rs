@@ -135,7 +135,7 @@ impl Source {
     /// is meant, so whoever asks takes it if one and the same place satisfies all that is demanded: every place is one
     /// that the source prints, and a claim that is true of one of them is one that the quote bears out. It would not be
     /// safe to mix places: the sign of one and the region of another.
-    pub fn stands<'a>(&'a self, folds: Folds, page: Option<usize>, quote: &str, all: &'a Searches) -> Stands<'a> {
+    pub fn stands<'a>(&'a self, folds: Folds, page: Option<usize>, quote: &'a str, all: &'a Searches) -> Stands<'a> {
         Stands::new(&self.pages, self.layers(folds), page, quote, None, all)
     }
 
@@ -145,7 +145,7 @@ impl Source {
         &'a self,
         folds: Folds,
         page: usize,
-        quote: &str,
+        quote: &'a str,
         span: Option<&Span>,
         all: &'a Searches,
     ) -> Stands<'a> {

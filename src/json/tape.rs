@@ -84,6 +84,11 @@ impl<'t> Tape<'t> {
         Ok(tape)
     }
 
+    /// The text that it was made of.
+    pub fn text(&self) -> &'t str {
+        self.text
+    }
+
     /// The value.
     pub fn root(&self) -> Place<'_> {
         Place { tape: self, at: 0 }
@@ -327,7 +332,15 @@ impl<'a> Place<'a> {
         let entry = self.entry();
         let value = |key: Place<'a>| Place { tape: key.tape, at: key.at + 1 };
         if entry.sorted == UNSORTED {
-            return self.keys().find(|place| place.says(key)).map(value);
+            let mut at = self.at + 1;
+            for _ in 0..entry.count {
+                let own = Place { tape: self.tape, at };
+                if own.says(key) {
+                    return Some(value(own));
+                }
+                at = self.tape.entries.get(at as usize + 1)?.next;
+            }
+            return None;
         }
         let first = entry.sorted as usize;
         let sorted = self.tape.sorted.get(first..first + entry.count as usize)?;
@@ -336,8 +349,12 @@ impl<'a> Place<'a> {
     }
 
     fn says(&self, text: &str) -> bool {
-        let entry = self.entry();
-        if entry.escaped { self.text() == text } else { self.raw().len() == text.len() + 2 && self.text() == text }
+        let Some(entry) = self.tape.entries.get(self.at as usize) else { return false };
+        if entry.escaped {
+            return self.text() == text;
+        }
+        let (start, end) = (entry.start as usize + 1, (entry.end as usize).saturating_sub(1));
+        end.checked_sub(start) == Some(text.len()) && self.tape.text.as_bytes().get(start..end) == Some(text.as_bytes())
     }
 
     /// Whether it equals a tree as JSON: by type and exact number, members in any order.

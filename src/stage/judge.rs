@@ -314,20 +314,21 @@ impl Judging<'_> {
             let rung = Some(found.rung);
             Stopped::Rejected(Box::new(Rejection { code, stage: "judge", reason, violations, rung, reasons, answer }))
         };
-        if let Some(violations) = assigned_is_there(content, judged) {
+        let answer = read(judged)?;
+        if let Some(violations) = assigned_is_there(content, &answer) {
             return Err(stopped(Code::ContractRejected, "assigned_field_present", violations));
         }
         let broken = match content.schemas.is_empty() {
             true if content.complete.is_empty() => not_object(judged).map(Violations::one),
-            _ => schemas(&content.schemas, judged),
+            _ => schemas(&content.schemas, &answer),
         };
         if let Some(violations) = broken {
             return Err(stopped(Code::SchemaViolation, "schema", violations));
         }
-        let gates = self.gates(&Subject::Content, judged)?;
+        let gates = self.gates(&Subject::Content, &answer);
         self.decided(gates, &place, found.rung, judged)?;
         if let Some(assign) = &content.assign {
-            let set = self.assigned(content, assign, choice.index, judged);
+            let set = self.assigned(content, assign, choice.index, &answer);
             around.fields = set.map_err(|violations| stopped(Code::ContractRejected, "assign", *violations))?;
         }
         passed.around = (around != Around::default()).then_some(around);
@@ -335,29 +336,15 @@ impl Judging<'_> {
     }
 
     /// Runs the gates of every policy that judges this part of the answer.
-    fn gates(&mut self, subject: &Subject, text: &str) -> Result<Gates, Stopped> {
+    fn gates(&mut self, subject: &Subject, answer: &Answer<'_>) -> Gates {
         let mut gates = Gates::default();
         if !self.contract.scopes.iter().any(|scope| scope.subject == *subject) {
-            return Ok(gates);
+            return gates;
         }
-        let answer = match Answer::read(text) {
-            Ok(answer) => answer,
-            Err(fault) => {
-                let violation = Violation::own(
-                    gate::schema::NAME,
-                    gate::schema::NAME,
-                    Path::root(),
-                    format!("not checked: {fault}"),
-                    None,
-                );
-                return Err(reject(Code::SchemaViolation, "judge", "schema", Violations::one(violation)));
-            }
-        };
         let schemas = self.contract.schemas(subject);
         for scope in self.contract.scopes.iter().filter(|scope| scope.subject == *subject) {
             let ground = scope.ground.get();
-            let scene =
-                Scene { answer: &answer, contract: &scope.contract, ground, call: &self.known.call, schemas: &schemas };
+            let scene = Scene { answer, contract: &scope.contract, ground, call: &self.known.call, schemas: &schemas };
             let judged = gate::run(&scene);
             let seen = scope.contract.gates.iter().zip(judged.health).map(|(entry, health)| GateSeen {
                 policy: Arc::clone(&scope.contract.policy),
@@ -372,7 +359,7 @@ impl Judging<'_> {
             gates.truncated |= judged.violations.iter().any(|violation| violation.kind == gate::CONTEXT_TRUNCATED);
             gates.add(Violations::listed(judged.violations, judged.total));
         }
-        Ok(gates)
+        gates
     }
 
     /// What follows from what the gates found.
@@ -409,22 +396,22 @@ impl Judging<'_> {
         content: &ContentContract,
         assign: &Assign,
         choice: u64,
-        judged: &str,
+        judged: &Answer<'_>,
     ) -> Result<String, Box<Violations>> {
         let own = |path: Path, message: String| {
             let violation = Violation::own("assign", "assign", path, message, None);
             Violation { policy: Some(Arc::clone(&assign.policy)), ..violation }
         };
-        let whole =
-            Answer::read(judged).map_err(|fault| Box::new(Violations::one(own(Path::root(), fault.to_string()))))?;
-        let fields = assign.members(whole.root(), choice, &self.known.minter).map_err(|missing| {
+        let fields = assign.members(judged.root(), choice, &self.known.minter).map_err(|missing| {
             let named = missing.into_iter().map(|one| own(Path::root().key(&*one.name), one.message));
             let none = || Violations::one(own(Path::root(), "no field can be set".to_owned()));
             Box::new(Violations::of(named).unwrap_or_else(none))
         })?;
         // `judged` has the envelope already.
-        let text = Around { before: String::new(), fields: fields.clone(), after: String::new() }.around(judged);
-        match schemas(&content.complete, &text) {
+        let text = Around { before: String::new(), fields: fields.clone(), after: String::new() }.around(judged.text());
+        let whole =
+            Answer::read(&text).map_err(|fault| Box::new(Violations::one(own(Path::root(), fault.to_string()))))?;
+        match schemas(&content.complete, &whole) {
             Some(violations) => Err(Box::new(violations.without_places())),
             None => Ok(fields),
         }
@@ -451,16 +438,25 @@ impl Offset {
     }
 }
 
+/// Reads what strict extraction has accepted.
+fn read(text: &str) -> Result<Answer<'_>, Stopped> {
+    Answer::read(text).map_err(|fault| {
+        let message = format!("not checked: {fault}");
+        let violation = Violation::own(gate::schema::NAME, gate::schema::NAME, Path::root(), message, None);
+        reject(Code::SchemaViolation, "judge", "schema", Violations::one(violation))
+    })
+}
+
 fn reject(code: Code, stage: &'static str, reason: &'static str, violations: Violations) -> Stopped {
     let (reasons, answer) = (Vec::new(), String::new());
     Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung: None, reasons, answer }))
 }
 
 /// What schemas say, each its owner's; none means that all are satisfied.
-fn schemas(schemas: &[OwnedSchema], slice: &str) -> Option<Violations> {
+fn schemas(schemas: &[OwnedSchema], answer: &Answer<'_>) -> Option<Violations> {
     let mut all: Option<Violations> = None;
     for own in schemas {
-        let found = gate::schema::check(&own.schema, slice);
+        let found = gate::schema::check_tape(&own.schema, answer.tape());
         let found = found.map(|found| match &own.policy {
             Some(policy) => found.of_policy(policy),
             None => found,
@@ -475,12 +471,11 @@ fn schemas(schemas: &[OwnedSchema], slice: &str) -> Option<Violations> {
 }
 
 /// A field that code sets stands in the answer.
-fn assigned_is_there(content: &ContentContract, judged: &str) -> Option<Violations> {
+fn assigned_is_there(content: &ContentContract, answer: &Answer<'_>) -> Option<Violations> {
     let assign = content.assign.as_ref()?;
-    let answer = Answer::read(judged).ok()?;
     let named = assign.present(answer.root()).into_iter().map(|name| {
         let path = Path::root().key(&*name);
-        let at = path.locate(judged.as_bytes());
+        let at = path.locate(answer.text().as_bytes());
         let message = format!("code sets `{name}`; the model must not");
         let violation = Violation::own("assign", "assigned_field_present", path, message, at);
         Violation { policy: Some(Arc::clone(&assign.policy)), ..violation }

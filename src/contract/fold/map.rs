@@ -1,7 +1,7 @@
 //! The way from a folded text back to the bytes it was made of.
 
 /// Steps between two places at which a walk may begin.
-const STRIDE: usize = 32;
+const STRIDE: usize = 16;
 
 /// Stretches that were kept and pieces that were replaced, run-length: two bytes a piece where it is short.
 #[derive(Debug, Default)]
@@ -23,6 +23,13 @@ struct Start {
     folded: u32,
     source: u32,
     step: u32,
+}
+
+/// How far a walk has come.
+struct Walk {
+    folded: usize,
+    source: usize,
+    step: usize,
 }
 
 /// One step as it is read: bytes kept, then a piece.
@@ -70,25 +77,26 @@ impl Map {
         self.source + self.kept
     }
 
-    /// Where in the source the folded byte `at` begins, behind whatever was taken out before it; none within a piece.
-    pub(super) fn start(&self, at: usize) -> Option<usize> {
-        self.lead(at, |at, piece| match piece.kept {
+    /// Where in the source a folded stretch begins, behind whatever was taken out before it, and where it ends, before whatever
+    /// was taken out there; none within a piece.
+    pub(super) fn range(&self, start: usize, end: usize) -> Option<(usize, usize)> {
+        // Strictly before: a piece that was taken out at `start` itself still has its say.
+        let next = self.starts.partition_point(|known| (known.folded as usize) < start);
+        let from = next.checked_sub(1).and_then(|last| self.starts.get(last)).copied().unwrap_or_default();
+        let mut walk = Walk { folded: from.folded as usize, source: from.source as usize, step: from.step as usize };
+        let begins = self.lead(&mut walk, start, |at, piece| match piece.kept {
             kept if at < kept => Some(Some(at)),
             kept if at == kept && piece.folded > 0 => Some(Some(kept)),
             kept if at < kept + piece.folded => Some(None),
             _ => None,
-        })
-    }
-
-    /// Where in the source a folded stretch ends that ends before byte `at`, before whatever was taken out there; none
-    /// within a piece.
-    pub(super) fn end(&self, at: usize) -> Option<usize> {
-        self.lead(at, |at, piece| match piece.kept {
+        })?;
+        let ends = self.lead(&mut walk, end, |at, piece| match piece.kept {
             kept if at <= kept => Some(Some(at)),
             kept if at < kept + piece.folded => Some(None),
             kept if at == kept + piece.folded => Some(Some(kept + piece.source)),
             _ => None,
-        })
+        })?;
+        Some((begins, ends))
     }
 
     /// Where the byte `at` of the source is written, or the piece begins that it became a part of.
@@ -109,20 +117,18 @@ impl Map {
         folded + (at - source)
     }
 
-    /// Walks to the step at which `found` knows how far into the source `at` is, counted from the step.
-    fn lead(&self, at: usize, found: impl Fn(usize, &Step) -> Option<Option<usize>>) -> Option<usize> {
-        // Strictly before: a piece that was taken out at `at` itself still has its say.
-        let next = self.starts.partition_point(|start| (start.folded as usize) < at);
-        let start = next.checked_sub(1).and_then(|last| self.starts.get(last)).copied().unwrap_or_default();
-        let (mut folded, mut source, mut step) = (start.folded as usize, start.source as usize, start.step as usize);
-        while let Some(piece) = self.read(&mut step) {
-            if let Some(into) = found(at - folded, &piece) {
-                return into.map(|into| source + into);
+    /// Walks to the step at which `found` knows how far into the source `at` is, counted from the step, and stays before it.
+    fn lead(&self, walk: &mut Walk, at: usize, found: impl Fn(usize, &Step) -> Option<Option<usize>>) -> Option<usize> {
+        let mut next = walk.step;
+        while let Some(piece) = self.read(&mut next) {
+            if let Some(into) = found(at - walk.folded, &piece) {
+                return into.map(|into| walk.source + into);
             }
-            folded += piece.kept + piece.folded;
-            source += piece.kept + piece.source;
+            walk.folded += piece.kept + piece.folded;
+            walk.source += piece.kept + piece.source;
+            walk.step = next;
         }
-        Some(source + (at - folded))
+        Some(walk.source + (at - walk.folded))
     }
 
     fn read(&self, at: &mut usize) -> Option<Step> {

@@ -215,6 +215,17 @@ proptest! {
         }
     }
 
+    /// The quick way for plain words is the long way.
+    #[test]
+    fn what_is_left_as_it_is_would_have_come_out_so(set in 0_u8..64, text in "[aZ0 .\"\\-\u{e9}\u{a0}\n]{0,12}") {
+        let folds = Folds { set, locale: None };
+        let quote = folds.quote(&text);
+        let mut folded = Folded::default();
+        folded.append(folds, if folds.has(Fold::Whitespace) { text.trim() } else { &text });
+        prop_assert_eq!(quote.text(), folded.text());
+        prop_assert_eq!(quote.currencies(), folded.currencies());
+    }
+
     /// Folding twice is folding once.
     #[test]
     fn a_folded_text_stays(text in "[a-cA-C0-2\u{ad}\u{a0}\u{201c}\u{2014}\u{fb01}\u{e9}e\u{301}\u{130} \n\r]{0,40}") {

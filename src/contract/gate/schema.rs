@@ -16,13 +16,18 @@ const LISTED_KEY_MAX: usize = 1 << 10;
 
 /// Judges `answer`, which must be JSON that was cut out strictly; none means that it passed.
 pub fn check(schema: &CompiledSchema, answer: &str) -> Option<Violations> {
-    let tape = match Tape::of(answer) {
-        Ok(tape) => tape,
+    match Tape::of(answer) {
+        Ok(tape) => check_tape(schema, &tape),
         Err(fault) => {
             let message = format!("not checked: {fault}");
-            return Some(Violations::one(violation(NAME, Path::root(), message, answer)));
+            Some(Violations::one(violation(NAME, Path::root(), message, answer)))
         }
-    };
+    }
+}
+
+/// The same for an answer that was read already.
+pub fn check_tape(schema: &CompiledSchema, tape: &Tape<'_>) -> Option<Violations> {
+    let answer = tape.text();
     if tape.root().equals(schema.value()) {
         let message = "the answer is the schema itself, not an instance of it".to_owned();
         return Some(Violations::one(violation("schema_echo", Path::root(), message, answer)));
@@ -34,7 +39,7 @@ pub fn check(schema: &CompiledSchema, answer: &str) -> Option<Violations> {
         let message = "the answer breaks its schema; its violations cannot be listed in bounded time";
         return Some(Violations::one(violation(NAME, Path::root(), message.to_owned(), answer)));
     }
-    let found = violations(schema, &tape, answer);
+    let found = violations(schema, tape, answer);
     // The validator said no, so something must be said even if it then lists nothing.
     let unlisted = || violation(NAME, Path::root(), "the answer breaks its schema".to_owned(), answer);
     Some(found.unwrap_or_else(|| Violations::one(unlisted())))

@@ -77,18 +77,31 @@ impl Index {
 fn tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let rest = text.get(at..)?;
-        let (start, first) = rest.char_indices().find(|(_, c)| class(*c) != Class::None)?;
-        let start = at + start;
-        let kind = class(first);
-        let mut end = start + first.len_utf8();
-        if kind != Class::Single {
-            let run = text.get(end..).unwrap_or_default();
-            end += run.find(|c| class(c) != kind).unwrap_or(run.len());
+        let (mut start, mut kind);
+        loop {
+            start = at;
+            (kind, at) = next(text, at)?;
+            if kind != Class::None {
+                break;
+            }
         }
-        at = end;
-        Some(start..end)
+        if kind != Class::Single {
+            while let Some((_, after)) = next(text, at).filter(|(own, _)| *own == kind) {
+                at = after;
+            }
+        }
+        Some(start..at)
     })
+}
+
+/// The class of the character at `at`, and where the next one begins; none at the end.
+fn next(text: &str, at: usize) -> Option<(Class, usize)> {
+    let byte = *text.as_bytes().get(at)?;
+    if let Some(class) = ASCII.get(usize::from(byte)) {
+        return Some((*class, at + 1));
+    }
+    let c = text.get(at..)?.chars().next()?;
+    Some((class(c), at + c.len_utf8()))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,11 +112,24 @@ enum Class {
     Single,
 }
 
+/// The classes of ASCII, for nearly all that is looked at.
+static ASCII: [Class; 128] = {
+    let mut classes = [Class::None; 128];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        classes[byte as usize] = match byte {
+            b'0'..=b'9' => Class::Digit,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => Class::Letter,
+            _ => Class::None,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+/// The class of a character beyond ASCII.
 fn class(c: char) -> Class {
     match c {
-        '0'..='9' => Class::Digit,
-        'a'..='z' | 'A'..='Z' | '_' => Class::Letter,
-        c if c.is_ascii() => Class::None,
         c if token::is_unspaced(c) => Class::Single,
         c if token::is_word(c) => Class::Letter,
         _ => Class::None,

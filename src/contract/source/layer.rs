@@ -8,6 +8,7 @@ use memchr::memmem;
 
 use crate::contract::fold::Folded;
 use crate::contract::fold::Folds;
+use crate::contract::fold::Quote;
 use crate::contract::source::Span;
 use crate::contract::source::Stand;
 use crate::contract::source::index::Index;
@@ -92,8 +93,12 @@ impl Default for Searches {
 #[derive(Debug)]
 pub struct Stands<'a> {
     pages: &'a [Arc<str>],
-    searches: [Option<Search<'a>>; 2],
+    /// What is still to be looked through, the next one last.
+    layers: [Option<&'a Layer>; 2],
+    search: Option<Search<'a>>,
+    quote: &'a str,
     page: Option<usize>,
+    span: Option<Span>,
     /// What this search may still do, and what all searches of one judgement may.
     work: usize,
     all: &'a Searches,
@@ -103,7 +108,7 @@ pub struct Stands<'a> {
 #[derive(Debug)]
 struct Search<'a> {
     layer: &'a Layer,
-    quote: Folded,
+    quote: Quote<'a>,
     places: Places<'a>,
 }
 
@@ -119,16 +124,31 @@ enum Places<'a> {
 impl<'a> Stands<'a> {
     pub(super) fn new(
         pages: &'a [Arc<str>],
-        layers: [Option<&'a Layer>; 2],
+        [folded, plain]: [Option<&'a Layer>; 2],
         page: Option<usize>,
-        quote: &str,
+        quote: &'a str,
         span: Option<&Span>,
         all: &'a Searches,
     ) -> Self {
-        let blank = quote.trim().is_empty();
-        let searches =
-            layers.map(|layer| layer.filter(|_| !blank).and_then(|layer| Search::new(layer, page, quote, span)));
-        Self { pages, searches, page, work: WORK_MAX, all }
+        let layers = if quote.trim().is_empty() { [None, None] } else { [plain, folded] };
+        Self { pages, layers, search: None, quote, page, span: span.copied(), work: WORK_MAX, all }
+    }
+
+    fn find(&mut self, work: &mut usize) -> Option<Stand> {
+        loop {
+            if let Some(search) = &mut self.search {
+                while let Some(at) = search.next_match(work) {
+                    if let Some(stand) = search.stand(self.pages, at)
+                        && self.page.is_none_or(|page| page == stand.page)
+                    {
+                        return Some(stand);
+                    }
+                }
+            }
+            // Most quotes are found at once, so nothing is prepared before it is needed.
+            let layer = self.layers.iter_mut().rev().find_map(Option::take)?;
+            self.search = Search::new(layer, self.page, self.quote, self.span.as_ref());
+        }
     }
 }
 
@@ -136,19 +156,9 @@ impl Iterator for Stands<'_> {
     type Item = Stand;
 
     fn next(&mut self) -> Option<Stand> {
-        let (pages, page) = (self.pages, self.page);
         let before = self.work.min(self.all.left.get());
         let mut work = before;
-        let found = self.searches.iter_mut().flatten().find_map(|search| {
-            while let Some(at) = search.next_match(&mut work) {
-                if let Some(stand) = search.stand(pages, at)
-                    && page.is_none_or(|page| page == stand.page)
-                {
-                    return Some(stand);
-                }
-            }
-            None
-        });
+        let found = self.find(&mut work);
         let done = before - work;
         self.work = self.work.saturating_sub(done);
         self.all.left.set(self.all.left.get().saturating_sub(done));
@@ -157,7 +167,7 @@ impl Iterator for Stands<'_> {
 }
 
 impl<'a> Search<'a> {
-    fn new(layer: &'a Layer, page: Option<usize>, quote: &str, span: Option<&Span>) -> Option<Self> {
+    fn new(layer: &'a Layer, page: Option<usize>, quote: &'a str, span: Option<&Span>) -> Option<Self> {
         let quote = layer.folds.quote(quote);
         let edge = |page: usize| layer.pages.get(page).map(|(start, _)| *start);
         let within = match page {

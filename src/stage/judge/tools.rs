@@ -5,6 +5,7 @@ use crate::api::reply::ToolCall;
 use crate::contract::Subject;
 use crate::contract::ToolContract;
 use crate::contract::gate;
+use crate::contract::scene::Answer;
 use crate::contract::verdict::Violation;
 use crate::contract::verdict::Violations;
 use crate::extraction::Reason;
@@ -18,6 +19,7 @@ use crate::stage::judge::Offset;
 use crate::stage::judge::Stopped;
 use crate::stage::judge::container::plain;
 use crate::stage::judge::not_object;
+use crate::stage::judge::read;
 use crate::stage::judge::reject;
 use crate::stage::judge::schemas;
 use crate::wire::fault::Code;
@@ -45,7 +47,7 @@ impl Judging<'_> {
             }
             if wrong.is_empty() {
                 let text = if call.arguments.is_empty() { "{}" } else { &call.arguments };
-                let more = self.gates(&Subject::Tool(call.name.as_str().into()), text.trim_ascii())?;
+                let more = self.gates(&Subject::Tool(call.name.as_str().into()), &read(text.trim_ascii())?);
                 if more.found.is_some() {
                     first.get_or_insert_with(|| text.to_owned());
                 }
@@ -96,8 +98,12 @@ pub(super) fn arguments(tool: &ToolContract, call: &ToolCall) -> Vec<Violation> 
         violation.message = "the arguments must be an object".to_owned();
         return vec![violation];
     }
-    let broken = tool.parameters.as_ref().and_then(|schema| gate::schema::check(schema, slice));
-    let also = schemas(&tool.also, slice);
+    let answer = match Answer::read(slice) {
+        Ok(answer) => answer,
+        Err(fault) => return vec![plain(Reason::of(&fault).as_str(), fault.to_string())],
+    };
+    let broken = tool.parameters.as_ref().and_then(|schema| gate::schema::check_tape(schema, answer.tape()));
+    let also = schemas(&tool.also, &answer);
     broken.iter().chain(&also).flat_map(Violations::iter).cloned().collect()
 }
 
