@@ -97,8 +97,8 @@ fn tokens(text: &str) -> impl Iterator<Item = Range<usize>> {
 /// The class of the character at `at`, and where the next one begins; none at the end.
 fn next(text: &str, at: usize) -> Option<(Class, usize)> {
     let byte = *text.as_bytes().get(at)?;
-    if let Some(class) = ASCII.get(usize::from(byte)) {
-        return Some((*class, at + 1));
+    if byte.is_ascii() {
+        return Some((ascii(byte), at + 1));
     }
     let c = text.get(at..)?.chars().next()?;
     Some((class(c), at + c.len_utf8()))
@@ -112,20 +112,14 @@ enum Class {
     Single,
 }
 
-/// The classes of ASCII, for nearly all that is looked at.
-static ASCII: [Class; 128] = {
-    let mut classes = [Class::None; 128];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        classes[byte as usize] = match byte {
-            b'0'..=b'9' => Class::Digit,
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' => Class::Letter,
-            _ => Class::None,
-        };
-        byte += 1;
+/// The class of a byte of ASCII, as nearly all that is looked at is.
+fn ascii(byte: u8) -> Class {
+    match byte {
+        b'0'..=b'9' => Class::Digit,
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' => Class::Letter,
+        _ => Class::None,
     }
-    classes
-};
+}
 
 /// The class of a character beyond ASCII.
 fn class(c: char) -> Class {
