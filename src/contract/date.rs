@@ -76,8 +76,8 @@ static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         (?<iy>[0-9]{4})(?<is1>[-/.])(?<im>[0-9]{1,2})(?<is2>[-/.])(?<id>[0-9]{1,2})
         | (?<na>[0-9]{1,2})(?<ns1>[-/.])(?<nb>[0-9]{1,2})(?<ns2>[-/.])(?<ny>[0-9]{4}|[0-9]{2})
         | (?<jy>[0-9]{4})年(?<jm>[0-9]{1,2})月(?<jd>[0-9]{1,2})日
-        | (?<dd>[0-9]{1,2})(?:st|nd|rd|th|er|\.|º)?(?:\s+|-)(?:of\s+|de\s+)?(?<dm>\p{L}{3,12})\.?,?(?:\s+|-)(?:of\s+|de\s+)?(?<dy>[0-9]{4})
-        | (?<mm>\p{L}{3,12})\.?\s+(?<md>[0-9]{1,2})(?:st|nd|rd|th)?,?\s+(?<my>[0-9]{4})",
+        | (?<dd>[0-9]{1,2})(?:st|nd|rd|th|er|\.|º)?(?:\s+|-)(?:(?:day\s+)?of\s+|de\s+)?(?<dm>\p{L}{3,12}|\p{L}{2,10}[-\u{2010}]\s*\n\s*\p{L}{2,10})\.?,?(?:\s+|-)(?:of\s+|de\s+)?(?<dy>[0-9]{4})
+        | (?<mm>\p{L}{3,12}|\p{L}{2,10}[-\u{2010}]\s*\n\s*\p{L}{2,10})\.?(?:\s+|-)(?:the\s+)?(?<md>[0-9]{1,2})(?:st|nd|rd|th)?(?:,?\s+|-)(?<my>[0-9]{4})",
     );
     forms.ok() // a pattern of ours, which the tests reach
 });
@@ -182,7 +182,9 @@ fn read(captures: &Captures<'_>, order: Option<DateOrder>) -> Option<Result<Date
 /// The month of this name, full or shortened. No name here means another month in another of these languages: English,
 /// German, French, Spanish, Italian, Dutch, Portuguese, Swedish, Danish and Norwegian.
 fn month(name: &str) -> Option<i16> {
-    Some(match name.to_lowercase().as_str() {
+    // A line end may split it.
+    let whole: String = name.chars().filter(|c| c.is_alphabetic()).collect();
+    Some(match whole.to_lowercase().as_str() {
         "january" | "jan" | "januar" | "jänner" | "janvier" | "enero" | "gennaio" | "januari" | "janeiro" => 1,
         "february" | "feb" | "februar" | "février" | "febrero" | "febbraio" | "februari" | "fevereiro" => 2,
         "march" | "mar" | "märz" | "mars" | "marzo" | "maart" | "março" | "marts" => 3,
@@ -243,6 +245,11 @@ mod tests {
             "3.4.2025",
             "03-04-2025",
             "(3 APRIL 2025)",
+            "the 3rd day of April 2025",
+            "April the 3rd, 2025",
+            "Apr-03-2025",
+            "Ap-\nril 3, 2025",
+            "3 Ap\u{2010}\n  ril 2025",
         ] {
             assert_eq!(short(text, "day_first"), ["2025-04-03"], "{text}");
         }
@@ -278,6 +285,8 @@ mod tests {
             "",
             "2025",
             "April 2025",
+            "Ap- ril 3, 2025",
+            "Ap-\nples 3, 2025",
             "12 units 2025",
             "A2025-04-03",
             "2025-04-031",

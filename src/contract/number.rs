@@ -305,12 +305,16 @@ impl Around {
         let left = Left::of(text, range.start);
         let (hundredths, end) = right(text, range.end);
         let mut negative = left.sign.negative().ok_or_else(uncertain)?;
-        // A minus after the number is one in some ledgers, and a dash in other texts.
+        // A minus after the number is one in ledgers, where it ends the column; in other texts it is a dash.
         let after = text.get(end..).unwrap_or_default();
         if let Some(rest) = after.strip_prefix(token::is_short_dash)
             && !rest.starts_with(|c: char| token::is_word(c))
         {
-            return Err(uncertain());
+            let minus = after.starts_with(['-', '\u{2212}']) && end == range.end && left.sign == Sign::None;
+            if !minus || !ends_column(rest) {
+                return Err(uncertain());
+            }
+            return Ok(Self { negative: true, hundredths, end });
         }
         let opens = text.get(..left.start).unwrap_or_default().trim_end_matches(is_blank);
         if let Some(outside) = opens.strip_suffix(['(', '\u{ff08}'])
@@ -370,6 +374,13 @@ impl Left {
     }
 }
 
+/// Whether a column of figures ends here: the line does, or a gap follows that no words have between them.
+fn ends_column(rest: &str) -> bool {
+    let next = rest.trim_start_matches(is_blank);
+    let blanks = rest.get(..rest.len() - next.len()).unwrap_or_default();
+    next.is_empty() || next.starts_with(['\n', '\r', '|']) || blanks.contains('\t') || blanks.chars().nth(1).is_some()
+}
+
 /// The sign that stands before byte `at`, and where it begins.
 fn sign_before(text: &str, at: usize) -> (Sign, usize) {
     let left = text.get(..at).unwrap_or_default();
@@ -388,6 +399,15 @@ fn sign_before(text: &str, at: usize) -> (Sign, usize) {
             if touching {
                 let certain = opens || currency::ending_at(text, start).is_some();
                 return (if certain { Sign::Minus } else { Sign::Uncertain }, start);
+            }
+            // Set off by gaps on both sides a dash is a column that holds nothing; with the gap on its left alone it
+            // is the sign of its column, also where that column stands behind another number.
+            let gap = |blanks: &str| blanks.contains('\t') || blanks.chars().nth(1).is_some();
+            let outer = before.trim_end_matches(is_blank);
+            let apart = !outer.is_empty() && !outer.ends_with(['\n', '\r']);
+            if apart && gap(before.get(outer.len()..).unwrap_or_default()) {
+                let empty = gap(left.get(near.len()..).unwrap_or_default());
+                return if empty { (Sign::None, at) } else { (Sign::Minus, start) };
             }
             // `10 - 20` is a range or a difference; in `Discount - 20` the dash may be either.
             let infix = before.trim_end_matches(is_blank).ends_with(|c: char| c.is_ascii_digit() || c == '%');

@@ -104,13 +104,27 @@ fn the_sign_is_read_from_what_stands_around() {
         ("(-5)", "sign"),
         ("-(5)", "sign"),
         ("f(5)", "sign"),
-        ("90.00-", "sign"),
+        ("90.00-", "-90.00"),
+        ("Credit 1,204-\nNet", "-1204"),
+        ("$136.66-", "-136.66"),
+        ("90.00\u{2013}", "sign"),
+        ("(90.00-)", "sign"),
+        ("-90.00-", "sign"),
+        ("90.00- net", "sign"),
+        ("Goodwill  -  5", "5"),
+        ("Goodwill\t\u{2013}\t5", "5"),
+        ("Goodwill   - US$ 5", "-5"),
+        ("Goodwill - US$ 5", "sign"),
+        ("x\n   - 5", "sign"),
         ("90.00- EUR", "sign"),
         ("90.00 EUR-", "sign"),
     ] {
         assert_eq!(printed(text, "en"), [expected], "{text}");
     }
     assert_eq!(printed("10 - 20", "en"), ["10", "20"]);
+    assert_eq!(printed("1   - 20", "en"), ["1", "-20"]); // a column's sign, not a range
+    assert_eq!(printed("1   -   20", "en"), ["1", "20"]); // a column that holds nothing
+    assert_eq!(printed("198-   204-\t7", "en"), ["-198", "-204", "7"]);
     assert_eq!(printed("x\n- \n5", "en"), ["5"]); // a dash on another line is no sign
 }
 
