@@ -22,6 +22,7 @@ pub mod schema;
 pub mod source;
 pub mod template;
 pub mod token;
+mod unit;
 pub mod verdict;
 
 use std::collections::BTreeMap;

@@ -316,6 +316,11 @@ impl Around {
             }
             return Ok(Self { negative: true, hundredths, end });
         }
+        // With one blank before it, at the end of its column, it may be that minus or the dash of an empty column.
+        let set_off = after.strip_prefix(is_blank).and_then(|rest| rest.strip_prefix(['-', '\u{2212}']));
+        if set_off.is_some_and(ends_column) {
+            return Err(uncertain());
+        }
         let opens = text.get(..left.start).unwrap_or_default().trim_end_matches(is_blank);
         if let Some(outside) = opens.strip_suffix(['(', '\u{ff08}'])
             && after.trim_start_matches(is_blank).starts_with([')', '\u{ff09}'])

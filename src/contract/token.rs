@@ -4,6 +4,7 @@ use unicode_normalization::char::is_combining_mark;
 
 use crate::contract::currency;
 use crate::contract::locale::SPACES;
+use crate::contract::unit;
 
 /// Invisible characters in a row up to which a border is looked for beyond them.
 const INVISIBLE_MAX: usize = 16;
@@ -17,8 +18,8 @@ pub fn is_word(c: char) -> bool {
 ///
 /// Inside a number are also its decimal and group marks (`90` ends no token in `90.50`, nor `1` in `1,204`), and the
 /// dashes, slashes and colons that make one thing of digits: dates, ranges, identifiers (`12-34`, `EX-104`, `10:30`).
-/// A sign, parentheses and a currency are outside it: `90.00` may be quoted out of `-90.00` or `EUR90.00`, and whoever
-/// reads the number looks at what stands around. Scripts that put no space between words have a border at each letter.
+/// A sign, parentheses, a currency and a unit of trade are outside it: `90.00` may be quoted out of `-90.00`, `EUR90.00`
+/// or `90.00/pc`, and whoever reads the number looks at what stands around. Scripts that put no space between words have a border at each letter.
 /// O(1).
 pub fn is_border(text: &str, at: usize) -> bool {
     let (Some(left), Some(right)) = (text.get(..at), text.get(at..)) else { return false };
@@ -33,11 +34,17 @@ pub fn is_border(text: &str, at: usize) -> bool {
         right.take(INVISIBLE_MAX).filter(|c| !is_invisible(*c)),
     );
     match (is_word(before), is_word(after)) {
-        (true, true) => !is_joined(before, after) || is_currency_beside(text, at, before, after),
+        (true, true) => {
+            !is_joined(before, after)
+                || is_currency_beside(text, at, before, after)
+                || is_unit_beside(text, at, before, after)
+        }
         (false, false) => true,
         (true, false) => match right.next() {
             Some(next) if is_word(next) => {
-                !connects(before, after, next) || (SPACES.contains(&after) && !three_digits(next, right))
+                !connects(before, after, next)
+                    || (SPACES.contains(&after) && !three_digits(next, right))
+                    || (after == '/' && before.is_ascii_digit() && unit::begins_at(text, at + 1))
             }
             _ => true,
         },
@@ -118,7 +125,8 @@ fn three_digits(first: char, mut rest: impl Iterator<Item = char>) -> bool {
     first.is_ascii_digit() && digit() && digit() && !digit()
 }
 
-fn binds(c: char) -> bool {
+/// Whether it makes one token of itself and the word that it stands against.
+pub(super) fn binds(c: char) -> bool {
     is_short_dash(c)
         || matches!(c, '_' | '/' | '\\' | '.' | '@' | '#' | '&' | '+' | '\'' | '\u{2019}' | '^' | '~' | '*')
 }
@@ -149,6 +157,12 @@ pub(super) fn is_unspaced(c: char) -> bool {
 fn is_currency_beside(text: &str, at: usize, before: char, after: char) -> bool {
     (after.is_ascii_digit() && !before.is_ascii_digit() && currency::ending_at(text, at).is_some())
         || (before.is_ascii_digit() && !after.is_ascii_digit() && currency::beginning_at(text, at).is_some())
+}
+
+/// Whether a digit stands on one side of `at`, and a unit of trade on the other.
+fn is_unit_beside(text: &str, at: usize, before: char, after: char) -> bool {
+    (before.is_ascii_digit() && after.is_alphabetic() && unit::begins_at(text, at))
+        || (before == 'x' && after.is_ascii_digit() && unit::times_ends_at(text, at))
 }
 
 #[cfg(test)]
@@ -207,6 +221,14 @@ mod tests {
             "|5|EURO",
             "|2|e5",
             "二|十|",
+            "|5|m",
+            "|1|st",
+            "|4|G",
+            "0x|2|",
+            "|2|x4",
+            "|12|h30",
+            "|5|/week2",
+            "90.00/|pc|",
         ] {
             assert!(!stands(marked), "{marked}");
         }
@@ -236,6 +258,11 @@ mod tests {
             "|Smith|'s",
             "|a|.b",
             "東|京|都",
+            "|2|pcs",
+            "|2.5|kg",
+            "x|2|",
+            "|90.00|/pc",
+            "EUR|90.00|/hour.",
             "|1,204|円",
             "|1,204|원",
             "\u{201e}|Ja|\u{201c}",

@@ -108,6 +108,13 @@ fn the_sign_is_read_from_what_stands_around() {
         ("Credit 1,204-\nNet", "-1204"),
         ("$136.66-", "-136.66"),
         ("90.00\u{2013}", "sign"),
+        ("90.00 -", "sign"),
+        ("Credit 90.00 -\nNet", "sign"),
+        ("90.00 -   7A", "sign"),
+        ("90.00 - net", "90.00"),
+        ("90.00  -", "90.00"), // a column of its own, which holds nothing
+        ("(2pcs)", "2"),
+        ("-90.00/pc", "-90.00"),
         ("(90.00-)", "sign"),
         ("-90.00-", "sign"),
         ("90.00- net", "sign"),
@@ -125,6 +132,7 @@ fn the_sign_is_read_from_what_stands_around() {
     assert_eq!(printed("1   - 20", "en"), ["1", "-20"]); // a column's sign, not a range
     assert_eq!(printed("1   -   20", "en"), ["1", "20"]); // a column that holds nothing
     assert_eq!(printed("198-   204-\t7", "en"), ["-198", "-204", "7"]);
+    assert_eq!(printed("3kg x2 at 1,204.50/unit, 4G, 12h30, 5m", "en"), ["3", "2", "1204.50"]);
     assert_eq!(printed("x\n- \n5", "en"), ["5"]); // a dash on another line is no sign
 }
 
@@ -140,7 +148,7 @@ fn what_is_glued_is_no_number() {
         "07.09.2025",
         "10:30",
         "1e5",
-        "5kg",
+        "5kgx",
         "3rd",
         "5-year",
         "x_1",
@@ -152,7 +160,7 @@ fn what_is_glued_is_no_number() {
     ] {
         assert!(printed(text, "en").is_empty() && printed(text, "de").is_empty(), "{text}");
     }
-    assert_eq!(printed("A12 costs 5, on 2025-04-03 or 12-34 it is 6.50; 7kg", "en"), ["5", "6.50"]);
+    assert_eq!(printed("A12 costs 5, on 2025-04-03 or 12-34 it is 6.50; 7kg", "en"), ["5", "6.50", "7"]);
     assert_eq!(printed("EUR5 5EUR 5\u{20ac} 5 kr $5 \u{a3}5.00", "en"), ["5", "5", "5", "5", "5", "5.00"]);
 }
 
