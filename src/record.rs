@@ -54,6 +54,46 @@ impl Outcome {
     }
 }
 
+/// Where an exchange was decided: the stages of the floor plan, as error bodies and reports name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The request was read.
+    Listen,
+    /// The caller was looked at.
+    Authenticate,
+    /// The load was looked at.
+    Admit,
+    /// What to do was decided.
+    Plan,
+    /// A backend was asked.
+    Send,
+    /// The answer was looked for in what the model said.
+    Extract,
+    /// The contract was held against the answer.
+    Judge,
+    /// The contracts of tools were held against their calls.
+    Tools,
+    /// What the caller gets was written.
+    Answer,
+}
+
+impl Stage {
+    /// The name in error bodies and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Listen => "listen",
+            Self::Authenticate => "authenticate",
+            Self::Admit => "admit",
+            Self::Plan => "plan",
+            Self::Send => "send",
+            Self::Extract => "extract",
+            Self::Judge => "judge",
+            Self::Tools => "tools",
+            Self::Answer => "answer",
+        }
+    }
+}
+
 /// How the native structured-output mode was used for the answer that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Native {

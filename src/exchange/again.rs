@@ -10,6 +10,7 @@ use crate::json::path::Path;
 use crate::json::tree;
 use crate::record::Outcome;
 use crate::record::Record;
+use crate::record::Stage;
 use crate::stage::plan;
 use crate::stage::plan::Delivery;
 use crate::stage::plan::RetryTerms;
@@ -21,7 +22,7 @@ use crate::stage::shape::Again;
 pub(super) struct Stopped {
     pub(super) out: Out,
     pub(super) outcome: Outcome,
-    pub(super) stage: &'static str,
+    pub(super) stage: Stage,
     pub(super) reason: &'static str,
     pub(super) violations: Violations,
     /// What the model said in the choice that decided.
@@ -49,9 +50,11 @@ impl<U> Attempts<'_, U> {
             terms.on.iter().any(|(own, named)| **named == *gate && policy.is_none_or(|policy| **own == *policy))
         };
         let worth = |violation: &Violation| match stopped.stage {
-            "extract" => is_named(None, "extraction"),
+            Stage::Extract => is_named(None, "extraction"),
             _ if stopped.reason == "schema" => is_named(None, "schema"),
-            "judge" => violation.action == Action::Monitor || is_named(violation.policy.as_deref(), &violation.gate),
+            Stage::Judge => {
+                violation.action == Action::Monitor || is_named(violation.policy.as_deref(), &violation.gate)
+            }
             _ => false,
         };
         // Beyond those that are listed nobody has looked.

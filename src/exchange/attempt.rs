@@ -38,6 +38,7 @@ use crate::exchange::sifted::Wrong;
 use crate::exchange::watch::Watch;
 use crate::record::Outcome;
 use crate::record::Record;
+use crate::record::Stage;
 use crate::settings::AuditContent;
 use crate::stage::admit::Share;
 use crate::stage::answer;
@@ -406,7 +407,7 @@ impl<U: Upstream> Attempts<'_, U> {
                 let out = self.respond(&decision, Fault::clarification(&asked), came, total)?;
                 let (said, answer) = (said(came.reply()), asked.answer);
                 let (outcome, violations) = (Outcome::Clarified, asked.violations);
-                let (stage, reason) = ("judge", "clarify");
+                let (stage, reason) = (Stage::Judge, "clarify");
                 Ok(Ended::Stopped(Box::new(Stopped { out, outcome, stage, reason, violations, said, answer })))
             }
             Verdict::Reject(rejection) => {

@@ -12,6 +12,7 @@ use crate::catalog::Backend;
 use crate::catalog::Credentials;
 use crate::record::Outcome;
 use crate::record::Record;
+use crate::record::Stage;
 use crate::stage::answer::Fault;
 use crate::stage::answer::Retry;
 use crate::stage::judge::Failed;
@@ -93,10 +94,12 @@ pub(super) async fn reported(backend: &Backend, reply: UpstreamReply) -> Missed 
 /// What a backend failed to do, as the verdict found it.
 pub(super) fn failed(how: Failed, reply: &Reply) -> Missed {
     match how {
-        Failed::Empty => missed(Code::OutputEmpty, "extract", "empty", true, "the backend returned nothing".to_owned()),
+        Failed::Empty => {
+            missed(Code::OutputEmpty, Stage::Extract, "empty", true, "the backend returned nothing".to_owned())
+        }
         Failed::Reported => missed(
             Code::UpstreamError,
-            "extract",
+            Stage::Extract,
             "finish_error",
             true,
             "the backend failed while it answered".to_owned(),
@@ -114,18 +117,18 @@ pub(super) fn failed(how: Failed, reply: &Reply) -> Missed {
     }
 }
 
-fn missed(code: Code, stage: &'static str, reason: &'static str, transient: bool, message: String) -> Missed {
+fn missed(code: Code, stage: Stage, reason: &'static str, transient: bool, message: String) -> Missed {
     Missed { fault: Box::new(Fault::new(code, Outcome::Failed, stage, message)), reason, transient, cause: None }
 }
 
 pub(super) fn protocol(message: &str, reason: &'static str) -> Missed {
-    missed(Code::UpstreamProtocol, "send", reason, false, message.to_owned())
+    missed(Code::UpstreamProtocol, Stage::Send, reason, false, message.to_owned())
 }
 
 pub(super) fn overloaded() -> Missed {
     missed(
         Code::Overloaded,
-        "admit",
+        Stage::Admit,
         "held",
         false,
         "the gateway holds as many bytes as it may; try again later".to_owned(),
@@ -133,12 +136,12 @@ pub(super) fn overloaded() -> Missed {
 }
 
 pub(super) fn out_of_time() -> Missed {
-    missed(Code::UpstreamTimeout, "send", "deadline", false, "no backend answered within the deadline".to_owned())
+    missed(Code::UpstreamTimeout, Stage::Send, "deadline", false, "no backend answered within the deadline".to_owned())
 }
 
 pub(super) fn internal(error: &dyn std::error::Error) -> Missed {
     let message = "the gateway failed; the request id finds it in the log".to_owned();
-    let failed = missed(Code::InternalError, "answer", "internal", false, message);
+    let failed = missed(Code::InternalError, Stage::Answer, "internal", false, message);
     Missed { cause: Some(error.to_string()), ..failed }
 }
 
@@ -177,10 +180,10 @@ fn missed_by(error: &UpstreamError) -> Missed {
         causes.push(inner.to_string());
         source = inner.source();
     }
-    let mut failed = missed(code, "send", reason, transient, error.to_string());
+    let mut failed = missed(code, Stage::Send, reason, transient, error.to_string());
     if let UpstreamError::Upload(upload) = error {
         failed.fault.outcome = if *upload == UploadError::Gone { Outcome::Cancelled } else { Outcome::Denied };
-        failed.fault.stage = "listen";
+        failed.fault.stage = Stage::Listen;
     }
     Missed { cause: Some(causes.join(": ")), ..failed }
 }
@@ -194,7 +197,7 @@ pub(super) fn unread(backend: &Backend, error: ReplyError) -> Missed {
             missed.transient = true;
             missed
         }
-        ReplyError::NoChoices => missed(Code::OutputEmpty, "extract", "no_choices", true, error.to_string()),
+        ReplyError::NoChoices => missed(Code::OutputEmpty, Stage::Extract, "no_choices", true, error.to_string()),
         ReplyError::Json(_)
         | ReplyError::TooMany
         | ReplyError::TwoFinishes
@@ -210,7 +213,7 @@ fn refused_by(backend: &Backend, status: StatusCode, said: Reported, retry_after
     if operators && credentials {
         let message =
             format!("the backend `{}` refused the operator's credentials ({})", backend.name, status.as_u16());
-        return missed(Code::UpstreamAuth, "send", "auth", false, message);
+        return missed(Code::UpstreamAuth, Stage::Send, "auth", false, message);
     }
     let transient =
         status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT || status.is_server_error();

@@ -44,6 +44,7 @@ use crate::json::fault::shown;
 use crate::policy::Policies;
 use crate::record::Outcome;
 use crate::record::Record;
+use crate::record::Stage;
 use crate::settings::Settings;
 use crate::stage::admit::Gauge;
 use crate::stage::admit::Share;
@@ -209,7 +210,7 @@ pub async fn carry<U: Upstream>(gateway: &Gateway<U>, prepared: &Prepared, recor
 }
 
 fn denied(error: RequestError) -> Box<Fault> {
-    Box::new(Fault::new(error.code, Outcome::Denied, "plan", error.message).about(error.param))
+    Box::new(Fault::new(error.code, Outcome::Denied, Stage::Plan, error.message).about(error.param))
 }
 
 /// The policies that the caller asks for in a header.
@@ -247,15 +248,15 @@ fn unguarded<U>(
 }
 
 fn unbound(error: NotBound) -> Box<Fault> {
-    Box::new(Fault::new(error.code, Outcome::Denied, "plan", error.message).about(Some(error.param)))
+    Box::new(Fault::new(error.code, Outcome::Denied, Stage::Plan, error.message).about(Some(error.param)))
 }
 
 fn incapable(error: &NoneCapable) -> Box<Fault> {
-    Box::new(Fault::new(Code::NoCapableBackend, Outcome::Denied, "plan", error.to_string()))
+    Box::new(Fault::new(Code::NoCapableBackend, Outcome::Denied, Stage::Plan, error.to_string()))
 }
 
 fn unknown_model(error: &ModelNotFound) -> Box<Fault> {
-    Box::new(Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", error.to_string()).about(Some("model")))
+    Box::new(Fault::new(Code::ModelNotFound, Outcome::Denied, Stage::Plan, error.to_string()).about(Some("model")))
 }
 
 /// What the answer must satisfy, its schemas compiled; and what policies that only watch would have demanded.
@@ -319,7 +320,7 @@ fn schema_fault(error: &SchemaError, param: &str, whose: &str) -> Box<Fault> {
         SchemaError::Json(_) | SchemaError::Bounds(_) | SchemaError::Invalid { .. } => Code::SchemaInvalid,
         SchemaError::Unfinished => Code::InternalError,
     };
-    Box::new(Fault::new(code, Outcome::Denied, "plan", format!("{whose}: {error}")).about(Some(param)))
+    Box::new(Fault::new(code, Outcome::Denied, Stage::Plan, format!("{whose}: {error}")).about(Some(param)))
 }
 
 /// How long all attempts together may take: the first target's total, and for an answer in one piece no

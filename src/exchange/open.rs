@@ -24,6 +24,7 @@ use crate::exchange::missed::Missed;
 use crate::json::fault::shown;
 use crate::record::Outcome;
 use crate::record::Record;
+use crate::record::Stage;
 use crate::stage::admit::Share;
 use crate::stage::answer::Fault;
 use crate::stage::authenticate::Caller;
@@ -144,7 +145,7 @@ fn nowhere(path: &str) -> Box<Fault> {
         "`{}` names no model here, so it goes to the backend of the model `*`, and none is configured",
         shown(path_only(path))
     );
-    Box::new(Fault::new(Code::UnknownPath, Outcome::Denied, "plan", message))
+    Box::new(Fault::new(Code::UnknownPath, Outcome::Denied, Stage::Plan, message))
 }
 
 fn not_so_shaped(alias: &Alias, path: &str) -> Box<Fault> {
@@ -154,7 +155,7 @@ fn not_so_shaped(alias: &Alias, path: &str) -> Box<Fault> {
         shown(path_only(path)),
         shown(&alias.name)
     );
-    Box::new(Fault::new(Code::UnknownPath, Outcome::Denied, "plan", message))
+    Box::new(Fault::new(Code::UnknownPath, Outcome::Denied, Stage::Plan, message))
 }
 
 impl Passing {

@@ -424,6 +424,7 @@ pub(super) mod testing {
     use super::*;
     use crate::contract::verdict::Violation;
     use crate::json::path::Path;
+    use crate::record::Stage;
 
     /// A rejection in which everything that can be set by a model or an author is `hostile`.
     pub(crate) fn rejected(hostile: &str) -> Judged {
@@ -435,7 +436,7 @@ pub(super) mod testing {
         Judged {
             outcome: Ended::Rejected,
             code: Some(Code::SchemaViolation),
-            stage: "judge",
+            stage: Stage::Judge,
             policy: vec![hostile.into()],
             extraction: None,
             violations_total: 1,

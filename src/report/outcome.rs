@@ -15,6 +15,7 @@ use crate::extraction::Extracted;
 use crate::extraction::Rung;
 use crate::json::tree;
 use crate::record::Outcome;
+use crate::record::Stage;
 use crate::stage::judge::Accepted;
 use crate::stage::judge::Failed;
 use crate::stage::judge::Judgement;
@@ -79,7 +80,7 @@ pub struct Judged {
     /// The code that a caller gets; none where there is no error.
     pub code: Option<Code>,
     /// The stage that decided: `extract`, `judge` or `tools`.
-    pub stage: &'static str,
+    pub stage: Stage,
     /// The policies that judged it.
     pub policy: Vec<Arc<str>>,
     /// Where in the text the answer was found, where it was.
@@ -108,7 +109,7 @@ impl Judged {
         let mut judged = Self {
             outcome,
             code: code(verdict),
-            stage: "judge",
+            stage: Stage::Judge,
             policy: heard.policies(),
             extraction: None,
             violations_total: 0,
@@ -133,12 +134,12 @@ impl Judged {
                 judged.questions.clone_from(&rejection.reasons);
                 judged.stopped(heard, judge, &rejection.violations, rejection.rung);
             }
-            Verdict::Refuse(Refused::Model) => (judged.stage, judged.note) = ("extract", "the model refused"),
+            Verdict::Refuse(Refused::Model) => (judged.stage, judged.note) = (Stage::Extract, "the model refused"),
             Verdict::Refuse(Refused::Filter) => {
-                (judged.stage, judged.note) = ("extract", "the provider's filter cut the answer");
+                (judged.stage, judged.note) = (Stage::Extract, "the provider's filter cut the answer");
             }
             Verdict::Fail(failed) => {
-                judged.stage = "extract";
+                judged.stage = Stage::Extract;
                 judged.note = match failed {
                     Failed::Empty => "the backend returned nothing",
                     Failed::Reported => "the finish reason reports a failure",
@@ -221,7 +222,7 @@ impl Serialize for Judged {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("outcome", self.outcome.as_str())?;
         map.serialize_entry("code", &self.code.map(Code::as_str))?;
-        map.serialize_entry("stage", self.stage)?;
+        map.serialize_entry("stage", self.stage.as_str())?;
         map.serialize_entry("policy", &names(&self.policy))?;
         map.serialize_entry("extraction", &self.extraction.as_ref().map(Found::of))?;
         map.serialize_entry("violations_total", &self.violations_total)?;
@@ -323,7 +324,7 @@ mod tests {
         let judged = Judged {
             outcome: Ended::Clarified,
             code: None,
-            stage: "judge",
+            stage: Stage::Judge,
             policy: vec!["invoices".into()],
             extraction: Some(Extracted { range: 0..9, rung: Rung::Whole }),
             violations_total: 3,

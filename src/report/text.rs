@@ -212,6 +212,7 @@ mod tests {
     use crate::extraction::Extracted;
     use crate::extraction::Rung;
     use crate::json::path::Path;
+    use crate::record::Stage;
     use crate::settings::SchemaLimits;
 
     fn printed(text: &str, finish: &str) -> String {
@@ -260,7 +261,7 @@ mod tests {
         Judged {
             outcome,
             code: None,
-            stage: "judge",
+            stage: Stage::Judge,
             policy: vec!["invoices".into()],
             extraction: Some(Extracted { range: 0..TEXT.len(), rung: Rung::Whole }),
             violations_total: violations.len(),

@@ -34,6 +34,7 @@ use crate::exchange::open::OpenBody;
 use crate::json::fault::shown;
 use crate::json::string;
 use crate::record::Outcome;
+use crate::record::Stage;
 use crate::server::Server;
 use crate::server::entry::Entry;
 use crate::server::idle::Activity;
@@ -125,7 +126,7 @@ pub async fn serve<U: Upstream>(
 /// What a caller hears of a fault of the gateway's own.
 fn failed() -> Fault {
     let message = "the gateway failed; the request id finds it in the log";
-    Fault::new(Code::InternalError, Outcome::Failed, "answer", message)
+    Fault::new(Code::InternalError, Outcome::Failed, Stage::Answer, message)
 }
 
 /// Polls a future and catches a panic in it: one request's fault must not end the others of its connection.
@@ -155,7 +156,7 @@ async fn handle<U: Upstream>(
     if let Some(fault) = arrival.activity.refused().filter(|_| head.method.as_str() == socket::REFUSED) {
         entry.record.reason = Some(fault.reason());
         let code = if fault.is_size() { Code::HeadersTooLarge } else { Code::InvalidHttp };
-        return deny(entry, &Fault::new(code, Outcome::Denied, "listen", fault.to_string())).await;
+        return deny(entry, &Fault::new(code, Outcome::Denied, Stage::Listen, fault.to_string())).await;
     }
     let caller = match admitted(&server, &head) {
         Ok(Admitted::Caller(caller)) => caller,
@@ -167,7 +168,7 @@ async fn handle<U: Upstream>(
     };
     let Ok(place) = server.gateway.in_flight.take(1) else {
         let message = "as many requests are under way as may be; try again later";
-        return deny(entry, &Fault::new(Code::Overloaded, Outcome::Denied, "admit", message)).await;
+        return deny(entry, &Fault::new(Code::Overloaded, Outcome::Denied, Stage::Admit, message)).await;
     };
     entry.keep(place);
     match route(&head.method, &path, &head.headers) {
@@ -191,7 +192,7 @@ async fn handle<U: Upstream>(
             None => {
                 let message =
                     format!("the model `{}` is not served here; `GET /v1/models` lists what is", shown(&name));
-                deny(entry, &Fault::new(Code::ModelNotFound, Outcome::Denied, "plan", message)).await
+                deny(entry, &Fault::new(Code::ModelNotFound, Outcome::Denied, Stage::Plan, message)).await
             }
         },
         Route::Options(methods) => options(entry, methods).await,
@@ -212,7 +213,7 @@ async fn unserved<U: Upstream>(entry: Box<Entry<U>>, route: &Route<'_>, path: &s
         Route::Spelling(own) => (Code::UnknownPath, format!("nothing is served under `{path}`; write `/v1/{own}`")),
         _ => (Code::UnknownPath, format!("nothing is served under `{path}`")),
     };
-    let mut response = deny(entry, &Fault::new(code, Outcome::Denied, "listen", message)).await;
+    let mut response = deny(entry, &Fault::new(code, Outcome::Denied, Stage::Listen, message)).await;
     if let Route::Wrong(methods) = route {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     }
@@ -239,7 +240,7 @@ fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, B
     let max = settings.listen.limits.headers;
     if head_bytes(head) > max || head.headers.len() > HEADERS_MAX {
         let message = format!("the request's head has more than {max} bytes or {HEADERS_MAX} headers");
-        return Err(Box::new(Fault::new(Code::HeadersTooLarge, Outcome::Denied, "listen", message)));
+        return Err(Box::new(Fault::new(Code::HeadersTooLarge, Outcome::Denied, Stage::Listen, message)));
     }
     let named = || {
         let hosts = head.headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
@@ -251,12 +252,12 @@ fn admitted<U: Upstream>(server: &Server<U>, head: &Parts) -> Result<Admitted, B
     match authenticate::authenticate(settings.auth, &settings.listen.cors, host, &head.headers) {
         Ok(_) if server.is_draining() => {
             let message = "the gateway is ending; another replica may answer";
-            Err(Box::new(Fault::new(Code::Draining, Outcome::Denied, "admit", message)))
+            Err(Box::new(Fault::new(Code::Draining, Outcome::Denied, Stage::Admit, message)))
         }
         Ok(_) if asked => Ok(Admitted::Preflight),
         Ok(caller) => Ok(Admitted::Caller(caller)),
         Err(authenticate::AuthError::MissingKey) if asked => Ok(Admitted::Preflight),
-        Err(error) => Err(Box::new(Fault::new(error.code(), Outcome::Denied, "authenticate", error.to_string()))),
+        Err(error) => Err(Box::new(Fault::new(error.code(), Outcome::Denied, Stage::Authenticate, error.to_string()))),
     }
 }
 
@@ -283,7 +284,7 @@ async fn chat<U: Upstream>(
     if unrecorded && prepared.is_judged() {
         // The disk may have come back: this record is the trial.
         let message = "the audit record cannot be written, and it is required";
-        return deny(entry, &Fault::new(Code::AuditUnavailable, Outcome::Denied, "admit", message)).await;
+        return deny(entry, &Fault::new(Code::AuditUnavailable, Outcome::Denied, Stage::Admit, message)).await;
     }
     let held_stream = prepared.is_held() && prepared.request.stream;
     let every = server.gateway.settings.listen.keepalive_after;
@@ -356,7 +357,7 @@ async fn untaken<U: Upstream>(entry: Box<Entry<U>>, unread: Unread) -> Response<
 /// The answer to a caller that went away before its body was whole. It may still listen.
 fn gone<U>() -> Response<OutBody<U>> {
     let mut response = plain(
-        Fault::new(Code::InvalidHttp, Outcome::Cancelled, "listen", "the body broke off").answer(&Told::of_id("")),
+        Fault::new(Code::InvalidHttp, Outcome::Cancelled, Stage::Listen, "the body broke off").answer(&Told::of_id("")),
     );
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
@@ -487,7 +488,7 @@ async fn finish<U: Upstream>(mut entry: Box<Entry<U>>, answer: Answer) -> Respon
         entry.record.outcome = Outcome::Failed;
         entry.record.code = Some(Code::AuditUnavailable);
         let message = "the audit record cannot be written, and it is required";
-        let fault = Fault::new(Code::AuditUnavailable, Outcome::Failed, "answer", message);
+        let fault = Fault::new(Code::AuditUnavailable, Outcome::Failed, Stage::Answer, message);
         answer = fault.answer(&Told::from(&entry.record));
         entry.record.status = answer.status;
     }

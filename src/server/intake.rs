@@ -20,6 +20,7 @@ use tokio::time::Sleep;
 
 use crate::json::fault::shown;
 use crate::record::Outcome;
+use crate::record::Stage;
 use crate::settings::Limits;
 use crate::stage::admit::Gauge;
 use crate::stage::admit::Share;
@@ -147,7 +148,7 @@ impl From<UploadError> for Unread {
 
 impl Unread {
     fn denied(code: Code, message: String) -> Self {
-        Self::Denied(Box::new(Fault::new(code, Outcome::Denied, "listen", message)))
+        Self::Denied(Box::new(Fault::new(code, Outcome::Denied, Stage::Listen, message)))
     }
 }
 

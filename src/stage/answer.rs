@@ -18,6 +18,7 @@ use crate::json::string;
 use crate::record::Outcome;
 use crate::record::PolicyRef;
 use crate::record::Record;
+use crate::record::Stage;
 use crate::stage::admit::Share;
 use crate::stage::judge::Accepted;
 use crate::stage::judge::Clarification;
@@ -118,7 +119,7 @@ pub struct Fault {
     /// How the exchange ended.
     pub outcome: Outcome,
     /// The stage that ended it.
-    pub stage: &'static str,
+    pub stage: Stage,
     /// What is wrong with the answer.
     pub violations: Option<Violations>,
     /// Whether a stock SDK may try again.
@@ -138,7 +139,7 @@ pub enum Retry {
 
 impl Fault {
     /// A fault under one of the gateway's own codes.
-    pub fn new(code: Code, outcome: Outcome, stage: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(code: Code, outcome: Outcome, stage: Stage, message: impl Into<String>) -> Self {
         let retry = match code.kind() {
             Kind::Contract | Kind::Capability | Kind::Internal | Kind::Upstream => Retry::Never,
             Kind::Overload => Retry::After(HeaderValue::from_static("1")),
@@ -169,8 +170,8 @@ impl Fault {
     pub fn rejected(rejection: &Rejection) -> Self {
         let policies = names(&rejection.violations);
         let what = match rejection.stage {
-            "extract" => "no answer could be cut out of the model's text".to_owned(),
-            "tools" => "a tool call broke its contract".to_owned(),
+            Stage::Extract => "no answer could be cut out of the model's text".to_owned(),
+            Stage::Tools => "a tool call broke its contract".to_owned(),
             _ if rejection.code == Code::SchemaViolation => "the answer broke its schema".to_owned(),
             _ => format!("the answer broke the contract {policies}"),
         };
@@ -180,10 +181,10 @@ impl Fault {
     /// The fault of an answer that the caller is asked back about, where the policy says so in an error.
     pub fn clarification(asked: &Clarification) -> Self {
         let what = format!("{} The answer broke the contract {}", asked.questions.join(" "), names(&asked.violations));
-        Self::violated(Code::ClarificationRequired, Outcome::Clarified, "judge", &what, &asked.violations)
+        Self::violated(Code::ClarificationRequired, Outcome::Clarified, Stage::Judge, &what, &asked.violations)
     }
 
-    fn violated(code: Code, outcome: Outcome, stage: &'static str, what: &str, violations: &Violations) -> Self {
+    fn violated(code: Code, outcome: Outcome, stage: Stage, what: &str, violations: &Violations) -> Self {
         let total = violations.total();
         let plural = if total == 1 { "violation" } else { "violations" };
         let listed = violations.iter().take(5).map(|v| format!("{}: {}", v.path, v.message));
@@ -211,7 +212,7 @@ impl Fault {
             param: reported.param,
             message,
             outcome: Outcome::Failed,
-            stage: "send",
+            stage: Stage::Send,
             violations: None,
             retry,
         }
@@ -228,7 +229,7 @@ impl Fault {
         out.extend_from_slice(b",\"portcullis\":{");
         member(&mut out, "request_id", told.request_id);
         member(&mut out, ",outcome", self.outcome.as_str());
-        member(&mut out, ",stage", self.stage);
+        member(&mut out, ",stage", self.stage.as_str());
         out.extend_from_slice(b",\"policy\":[");
         for (index, policy) in told.policies.iter().filter(|policy| policy.enforced).enumerate() {
             out.extend_from_slice(if index > 0 { b"," } else { b"" });
@@ -386,7 +387,7 @@ mod tests {
         };
         let rejection = Rejection {
             code: Code::SchemaViolation,
-            stage: "judge",
+            stage: Stage::Judge,
             reason: "schema",
             violations: Violations::of([violation("a"), violation("b")]).unwrap(),
             rung: None,

@@ -34,6 +34,7 @@ use crate::extraction::Admits;
 use crate::extraction::Rung;
 use crate::json::path::Path;
 use crate::json::string;
+use crate::record::Stage;
 use crate::stage::extract;
 use crate::stage::extract::Extraction;
 use crate::wire::fault::Code;
@@ -124,7 +125,7 @@ pub struct Rejection {
     /// The code for the caller: that of the first choice that is not accepted.
     pub code: Code,
     /// The stage that rejected it: `extract`, `judge` or `tools`.
-    pub stage: &'static str,
+    pub stage: Stage,
     /// The reason in one word, for records and metrics.
     pub reason: &'static str,
     /// Every violation, of every choice.
@@ -312,7 +313,15 @@ impl Judging<'_> {
             place.shift(&mut violations);
             let (reasons, answer) = (Vec::new(), judged.to_owned());
             let rung = Some(found.rung);
-            Stopped::Rejected(Box::new(Rejection { code, stage: "judge", reason, violations, rung, reasons, answer }))
+            Stopped::Rejected(Box::new(Rejection {
+                code,
+                stage: Stage::Judge,
+                reason,
+                violations,
+                rung,
+                reasons,
+                answer,
+            }))
         };
         let answer = read(judged)?;
         if let Some(violations) = assigned_is_there(content, &answer) {
@@ -384,7 +393,7 @@ impl Judging<'_> {
                     true => (Code::ContextTruncated, gate::CONTEXT_TRUNCATED),
                     false => (Code::ContractRejected, "contract"),
                 };
-                let stage = "judge";
+                let stage = Stage::Judge;
                 Err(Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung, reasons, answer })))
             }
         }
@@ -443,11 +452,11 @@ fn read(text: &str) -> Result<Answer<'_>, Stopped> {
     Answer::read(text).map_err(|fault| {
         let message = format!("not checked: {fault}");
         let violation = Violation::own(gate::schema::NAME, gate::schema::NAME, Path::root(), message, None);
-        reject(Code::SchemaViolation, "judge", "schema", Violations::one(violation))
+        reject(Code::SchemaViolation, Stage::Judge, "schema", Violations::one(violation))
     })
 }
 
-fn reject(code: Code, stage: &'static str, reason: &'static str, violations: Violations) -> Stopped {
+fn reject(code: Code, stage: Stage, reason: &'static str, violations: Violations) -> Stopped {
     let (reasons, answer) = (Vec::new(), String::new());
     Stopped::Rejected(Box::new(Rejection { code, stage, reason, violations, rung: None, reasons, answer }))
 }

@@ -20,6 +20,7 @@ use crate::exchange::recorded::Recorded;
 use crate::json::cursor::Cursor;
 use crate::json::fault::shown;
 use crate::policy::Policy;
+use crate::record::Stage;
 use crate::settings::SchemaLimits;
 use crate::stage::judge::Judgement;
 use crate::stage::judge::Verdict;
@@ -82,11 +83,11 @@ fn usage(control: &Control) -> Result<Option<Usage>, String> {
 /// Why a control does not hold, in words.
 fn fault(control: &Control, judgement: &Judgement) -> Option<String> {
     let (outcome, code, stage) = match &judgement.verdict {
-        Verdict::Accept(_) => (Some(Expect::Accepted), None, "judge"),
-        Verdict::Clarify(_) => (Some(Expect::Clarified), None, "judge"),
+        Verdict::Accept(_) => (Some(Expect::Accepted), None, Stage::Judge),
+        Verdict::Clarify(_) => (Some(Expect::Clarified), None, Stage::Judge),
         Verdict::Reject(rejection) => (Some(Expect::Rejected), Some(rejection.code), rejection.stage),
-        Verdict::Refuse(_) => (Some(Expect::Refused), None, "extract"),
-        Verdict::Fail(_) => (None, None, "extract"),
+        Verdict::Refuse(_) => (Some(Expect::Refused), None, Stage::Extract),
+        Verdict::Fail(_) => (None, None, Stage::Extract),
     };
     let found = violations(judgement);
     let because = found.map_or_else(String::new, |all| because(&all));
@@ -96,7 +97,7 @@ fn fault(control: &Control, judgement: &Judgement) -> Option<String> {
     }
     if let Some(gate) = &control.gate {
         let fired = judgement.gates.iter().any(|seen| *seen.gate == **gate && seen.health == GateHealth::Fired);
-        let before = (gate == "extraction" && stage == "extract")
+        let before = (gate == "extraction" && stage == Stage::Extract)
             || (["schema", "assign"].contains(&gate.as_str())
                 && found.is_some_and(|all| all.iter().any(|violation| is_of(violation, gate, stage))));
         if !fired && !before {
@@ -113,8 +114,8 @@ fn fault(control: &Control, judgement: &Judgement) -> Option<String> {
 }
 
 /// Whether what comes before the gates found this. A call's arguments are judged under the name `tools`, by kind.
-fn is_of(violation: &Violation, gate: &str, stage: &str) -> bool {
-    *violation.gate == *gate || (stage == "tools" && violation.kind == gate)
+fn is_of(violation: &Violation, gate: &str, stage: Stage) -> bool {
+    *violation.gate == *gate || (stage == Stage::Tools && violation.kind == gate)
 }
 
 fn violations(judgement: &Judgement) -> Option<&Violations> {

@@ -7,6 +7,7 @@ use crate::extraction::Reason;
 use crate::json::JsonFault;
 use crate::json::JsonFaultKind;
 use crate::json::path::Path;
+use crate::record::Stage;
 use crate::stage::judge::Stopped;
 use crate::stage::judge::reject;
 use crate::wire::fault::Code;
@@ -14,7 +15,7 @@ use crate::wire::fault::Code;
 /// The rejection of an answer that a token limit has cut off.
 pub(super) fn truncated() -> Stopped {
     let violation = plain("truncated", "the answer was cut off by a token limit".to_owned());
-    reject(Code::OutputTruncated, "extract", "truncated", Violations::one(violation))
+    reject(Code::OutputTruncated, Stage::Extract, "truncated", Violations::one(violation))
 }
 
 /// A violation of the container, at no place in particular.
@@ -39,7 +40,7 @@ pub(super) fn not_extracted(not: &NotExtracted, text: &str) -> Stopped {
         told(not, text),
         Some(not.at..not.at),
     );
-    reject(code, "extract", not.reason.as_str(), Violations::one(violation))
+    reject(code, Stage::Extract, not.reason.as_str(), Violations::one(violation))
 }
 
 /// What is said of a text that nothing could be cut out of.

@@ -13,6 +13,7 @@ use crate::extraction::Rung;
 use crate::json::check;
 use crate::json::fault::shown;
 use crate::json::path::Path;
+use crate::record::Stage;
 use crate::stage::judge::Gates;
 use crate::stage::judge::Judging;
 use crate::stage::judge::Offset;
@@ -71,7 +72,7 @@ impl Judging<'_> {
             found.push(Violation::own("tools", "not_called", Path::root(), message, None));
         }
         if let Some(violations) = Violations::of(found) {
-            return Err(reject(Code::ToolViolation, "tools", "tool_violation", violations));
+            return Err(reject(Code::ToolViolation, Stage::Tools, "tool_violation", violations));
         }
         // The arguments have their places within themselves; of the content nothing is meant.
         let nowhere = Offset { start: 0, before: usize::MAX, length: 0 };
