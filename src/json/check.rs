@@ -402,6 +402,7 @@ mod tests {
         ("// c\n1", Some("expected a value")),
         (r#"{"a":1,"a":1}"#, Some("the key `a` stands twice in one object")),
         (r#"{"a":1,"\u0061":2}"#, Some("the key `a` stands twice in one object")),
+        (r#"{"\u0061b":1,"a\u0062":2}"#, Some("the key `ab` stands twice in one object")),
         (r#"[{"b":{"x":1,"y":2,"x":3}}]"#, Some("the key `x` stands twice in one object")),
         (r#"{"":1,"":2}"#, Some("the key `` stands twice in one object")),
         ("1e401", Some("a number with an exponent beyond 400 or more than 1,000 digits")),

@@ -270,20 +270,92 @@ mod tests {
         }
     }
 
+    /// What each reader makes of a text, and how many bytes it read with the blanks behind them.
     #[test]
-    fn counts_and_flags_are_read() {
-        let mut cursor = Cursor::new(b"[7, null, true, 1.5]");
-        let mut found = Vec::new();
-        cursor
-            .array(|cursor| {
-                found.push(match found.len() {
-                    0 | 1 => format!("{:?}", cursor.count_or_null()),
-                    2 => format!("{:?}", cursor.bool_or_null()),
-                    _ => format!("{:?}", cursor.count_or_null().is_err()),
-                });
-                Ok::<(), JsonFault>(())
-            })
-            .unwrap();
-        assert_eq!(found, ["Ok(Some(7))", "Ok(None)", "Ok(Some(true))", "true"]);
+    fn each_reader_takes_its_kind_of_value_alone() {
+        let flag = |text: &str| {
+            let mut cursor = Cursor::new(text.as_bytes());
+            cursor.bool_or_null().map(|flag| (flag, cursor.offset()))
+        };
+        assert_eq!(flag("true "), Ok((Some(true), 5)));
+        assert_eq!(flag("false"), Ok((Some(false), 5)));
+        assert_eq!(flag(" null"), Ok((None, 5)));
+        for text in ["1", "\"true\"", "[]", "{}"] {
+            assert_eq!(flag(text), Err(JsonFault::new(Kind::WrongType("true or false"), 0)), "{text}");
+        }
+        let count = |text: &str| {
+            let mut cursor = Cursor::new(text.as_bytes());
+            cursor.count_or_null().map(|count| (count, cursor.offset()))
+        };
+        assert_eq!(count("7 ,"), Ok((Some(7), 2)));
+        assert_eq!(count("18446744073709551615"), Ok((Some(u64::MAX), 20)));
+        assert_eq!(count("null"), Ok((None, 4)));
+        for text in ["1.5", "-1", "1e2", "18446744073709551616", "true", "\"7\""] {
+            assert_eq!(count(text), Err(JsonFault::new(Kind::WrongType("a whole number"), 0)), "{text}");
+        }
+        let text = |text: &'static str| {
+            let mut cursor = Cursor::new(text.as_bytes());
+            cursor.string_or_null().map(|spot| (spot.map(|spot| spot.raw(cursor.text())), cursor.offset()))
+        };
+        assert_eq!(text("\"ab\" ]"), Ok((Some(&b"ab"[..]), 5)));
+        assert_eq!(text("null]"), Ok((None, 4)));
+        assert_eq!(text("7"), Err(JsonFault::new(Kind::WrongType("a string"), 0)));
+        let said = |text: &'static str| {
+            let mut cursor = Cursor::new(text.as_bytes());
+            cursor.said().map(|(spot, said)| (spot.after(), said.into_owned(), cursor.offset()))
+        };
+        assert_eq!(said("\"a\\u0062\" "), Ok((9, "ab".to_owned(), 10)));
+        assert_eq!(said("null"), Err(JsonFault::new(Kind::WrongType("a string"), 0)));
+        let kinds = ["{", " [", "\"", "null", "7", "", "\ttrue"].map(|text| Cursor::new(text.as_bytes()).begins());
+        let other = Begins::Other;
+        assert_eq!(kinds, [Begins::Object, Begins::Array, Begins::String, Begins::Null, other, other, other]);
+    }
+
+    #[test]
+    fn containers_tell_where_they_stand_and_leave_the_cursor_behind_them() {
+        for (text, stands, behind) in [(" [ ] 1", 1..4, 5), ("[1 , [2]]x", 0..9, 9), ("[]", 0..2, 2)] {
+            let mut cursor = Cursor::new(text.as_bytes());
+            let range = cursor.array(|cursor| cursor.skip().map(|_| ()));
+            assert_eq!((range, cursor.offset()), (Ok(stands), behind), "{text}");
+        }
+        for (text, stands, behind) in [(" { } 1", 1..4, 5), ("{\"a\" : 1 , \"b\":{} }x", 0..19, 19), ("{}", 0..2, 2)] {
+            let mut cursor = Cursor::new(text.as_bytes());
+            let range = cursor.object(|cursor, _| cursor.skip().map(|_| ()));
+            assert_eq!((range, cursor.offset()), (Ok(stands), behind), "{text}");
+        }
+        let array = |text: &str| Cursor::new(text.as_bytes()).array(|cursor| cursor.skip().map(|_| ()));
+        assert_eq!(array("{}"), Err(JsonFault::new(Kind::WrongType("an array"), 0)));
+        assert_eq!(array("[1 2]"), Err(JsonFault::new(Kind::Expected("`,` or `]`"), 3)));
+        assert_eq!(array("[1 "), Err(JsonFault::new(Kind::Ends("`,` or `]`"), 3)));
+        let object = |text: &str| Cursor::new(text.as_bytes()).object(|cursor, _| cursor.skip().map(|_| ()));
+        for (text, fault) in [
+            ("[]", JsonFault::new(Kind::WrongType("an object"), 0)),
+            ("{1", JsonFault::new(Kind::Expected("a key in double quotes"), 1)),
+            ("{ ", JsonFault::new(Kind::Ends("a key"), 2)),
+            ("{\"a\" 1", JsonFault::new(Kind::Expected("`:`"), 5)),
+            ("{\"a\" ", JsonFault::new(Kind::Ends("`:`"), 5)),
+            ("{\"a\":1 2", JsonFault::new(Kind::Expected("`,` or `}`"), 7)),
+            ("{\"a\":1 ", JsonFault::new(Kind::Ends("`,` or `}`"), 7)),
+        ] {
+            assert_eq!(object(text), Err(fault), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_interpreted_object_has_a_bounded_number_of_members() {
+        let with = |members: usize| {
+            let members: Vec<String> = (0..members).map(|index| format!("\"k{index}\":0")).collect();
+            Cursor::new(format!("{{{}}}", members.join(",")).as_bytes()).object(|cursor, _| cursor.skip().map(|_| ()))
+        };
+        assert!(with(MEMBERS_MAX).is_ok());
+        assert_eq!(with(MEMBERS_MAX + 1).unwrap_err().kind, Kind::Expected("at most 4096 members"));
+    }
+
+    #[test]
+    fn nothing_may_follow_the_end() {
+        let mut cursor = Cursor::of("{} ");
+        assert!(cursor.end().is_err());
+        cursor.skip().unwrap();
+        assert_eq!(cursor.end(), Ok(()));
     }
 }
