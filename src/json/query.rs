@@ -349,6 +349,48 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_cut_into_its_steps() {
+        for (path, expected) in [
+            ("$", &[][..]),
+            ("$.a.b", &[".a", ".b"]),
+            ("$ .a [0]\t['b'] ", &[".a", "[0]", "['b']"]),
+            ("$..a[*]", &["..a", "[*]"]),
+            ("$..['a']", &["..['a']"]),
+            ("$['it\\'s'].b", &["['it\\'s']", ".b"]),
+            ("$['a]'][\"[\"].b", &["['a]']", "[\"[\"]", ".b"]),
+            ("$[\"'\\\\\"].b", &["[\"'\\\\\"]", ".b"]),
+            ("$[?@.a[0] == ']'].b", &["[?@.a[0] == ']']", ".b"]),
+            ("$[?@['x]'] == 1 && @[\"y\"] == 2][1]", &["[?@['x]'] == 1 && @[\"y\"] == 2]", "[1]"]),
+        ] {
+            assert_eq!(parts(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_a_name_an_index_or_a_wildcard() {
+        let key = |name: &str| Some(Step::Key(name.to_owned()));
+        for (part, expected) in [
+            (".a", key("a")),
+            (".*", Some(Step::Every)),
+            ("[ * ]", Some(Step::Every)),
+            ("[-2]", Some(Step::Index(-2))),
+            ("['a.b']", key("a.b")),
+            ("[ \"a'\" ]", key("a'")),
+            ("['']", key("")),
+            ("..a", None),
+            ("[0:2]", None),
+            ("['a','b']", None),
+            ("['it\\'s']", None),
+            ("[?@.a]", None),
+            ("['a\"]", None),
+            ("[']", None),
+            ("[]", None),
+        ] {
+            assert_eq!(step(part), expected, "{part}");
+        }
+    }
+
+    #[test]
     fn what_is_no_path_is_refused() {
         for bad in [
             "",
