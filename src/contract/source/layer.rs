@@ -83,9 +83,16 @@ pub struct Searches {
     left: Cell<usize>,
 }
 
+impl Searches {
+    /// Searches that may together do so much: bytes compared, and a flat charge for each place looked at.
+    pub fn of(work: usize) -> Self {
+        Self { left: Cell::new(work) }
+    }
+}
+
 impl Default for Searches {
     fn default() -> Self {
-        Self { left: Cell::new(SEARCHES_MAX) }
+        Self::of(SEARCHES_MAX)
     }
 }
 
