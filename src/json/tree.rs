@@ -123,6 +123,7 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::DEPTH_MAX;
     use proptest::prelude::*;
 
     #[test]
@@ -130,6 +131,33 @@ mod tests {
         let text = r#" {"b":[1.0,"x\n",null,true,false,{}],"a":12345678901234567890.5,"é":[]} "#;
         let tree = parse(text).unwrap();
         assert_eq!(tree.to_string(), r#"{"b":[1.0,"x\n",null,true,false,{}],"a":12345678901234567890.5,"é":[]}"#);
+    }
+
+    #[test]
+    fn the_tree_is_as_deep_as_the_check_allows_and_no_deeper() {
+        let nested = |levels: usize, leaf: &str| "[".repeat(levels) + leaf + &"]".repeat(levels);
+        assert!(parse(&nested(DEPTH_MAX, "1")).is_ok());
+        assert_eq!(parse(&nested(DEPTH_MAX + 1, "")).unwrap_err().kind, Kind::TooDeep);
+        for levels in [DEPTH_MAX + 1, 500_000] {
+            let fault = built(&nested(levels, "1")).unwrap_err();
+            assert_eq!(fault, JsonFault::new(Kind::TooDeep, DEPTH_MAX + 1), "{levels}");
+        }
+    }
+
+    #[test]
+    fn what_the_check_would_refuse_is_a_fault_at_its_place() {
+        let missing = Kind::Expected("`,` or the end of the container");
+        for (text, fault) in [
+            ("", JsonFault::new(Kind::Ends("a value"), 0)),
+            ("x", JsonFault::new(Kind::Expected("a value"), 0)),
+            ("[1 2]", JsonFault::new(missing.clone(), 3)),
+            ("[1", JsonFault::new(missing, 2)),
+            ("{1:2}", JsonFault::new(Kind::Expected("a key in double quotes"), 1)),
+            ("{\"a\" 1}", JsonFault::new(Kind::Expected("`:`"), 5)),
+            (" 1-2", JsonFault::new(Kind::BadNumber, 1)),
+        ] {
+            assert_eq!(built(text), Err(fault), "{text}");
+        }
     }
 
     proptest! {
