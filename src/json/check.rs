@@ -458,6 +458,40 @@ mod tests {
     }
 
     #[test]
+    fn what_is_skipped_ends_where_it_ends() {
+        for (text, end) in [
+            ("null,", 4),
+            ("true ]", 4),
+            ("false", 5),
+            ("-0.5e+3,", 7),
+            ("7", 1),
+            ("\"a\\\"b\" ", 6),
+            ("[1, [] ]x", 8),
+            ("{\"a\": {}}}", 9),
+        ] {
+            assert_eq!(skip(text.as_bytes(), 0), Ok(end), "{text}");
+        }
+        for text in ["nul", "nil", "n", "tru", "-", "\"a", "[1", "{]", "", "x"] {
+            assert!(skip(text.as_bytes(), 0).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn depth_counts_the_containers_that_are_open_at_once() {
+        for (text, expected) in [
+            ("7", 0),
+            ("[]", 1),
+            ("[[],[{}],[]]", 3),
+            ("{\"a\":[1],\"b\":{\"c\":{}}}", 3),
+            ("[\"[[[\",\"{\\\"{\",1]", 1),
+            ("]]][", 1),
+            ("[\"[[", 1),
+        ] {
+            assert_eq!(depth(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn agrees_with_serde_json_on_the_grammar() {
         for (text, expected) in TABLE {
             let ours = expected.is_none();
