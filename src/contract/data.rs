@@ -339,6 +339,13 @@ mod tests {
     }
 
     #[test]
+    fn a_table_knows_its_key() {
+        let text = br#"[{"id":"a"}]"#;
+        assert_eq!(Table::read("t.json", text, Some("id")).unwrap().key(), Some("id"));
+        assert_eq!(Table::read("t.json", text, None).unwrap().key(), None);
+    }
+
+    #[test]
     fn every_format_is_read_into_the_same_table() {
         let expected = r#"{"a":{"k":"a","n":"1"},"b":{"k":"b","n":"2"}}"#;
         for (file, text) in [

@@ -213,6 +213,28 @@ mod tests {
 
     use super::*;
 
+    /// Every name that a language of the list has for a month, in the order of the year.
+    #[test]
+    fn months_are_known_by_their_names() {
+        for year in [
+            "January February March April May June July August September October November December",
+            "Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec",
+            "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+            "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+            "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+            "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
+            "januari februari maart april mei juni juli augustus september oktober november december",
+            "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
+            "januari februari mars april maj juni juli augusti september oktober november december",
+            "januar februar marts april maj juni juli august september oktober november desember",
+        ] {
+            let months: Vec<Option<i16>> = year.split(' ').map(month).collect();
+            assert_eq!(months, (1..=12).map(Some).collect::<Vec<_>>(), "{year}");
+        }
+        assert_eq!((month("Jänner"), month("Dez"), month("Okt"), month("Sep")), (Some(1), Some(12), Some(10), Some(9)));
+        assert_eq!((month(""), month("Ma"), month("Juny")), (None, None, None));
+    }
+
     fn short(text: &str, order: &str) -> Vec<String> {
         let short = |read: Result<PrintedDate, DateFault>| match read {
             Ok(printed) => printed.date.to_string(),

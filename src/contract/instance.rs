@@ -256,6 +256,7 @@ mod tests {
             json!({"type": ["string", "null"], "maxLength": 2, "pattern": "^[a-c]*$"}),
             json!({"enum": [1, "a", null, [1], {"a": 1.0}]}),
             json!({"const": {"a": [true, "b"]}}),
+            json!({"anyOf": [{"const": false}, {"enum": [true, 0]}, {"type": "array", "items": {"const": true}}]}),
             json!({"type": "array", "uniqueItems": true, "items": {"type": ["integer", "string"]}, "maxItems": 3}),
             json!({"type": "array", "prefixItems": [{"type": "integer"}], "items": false, "contains": {"const": 1}}),
             json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}, "b": {"$ref": "#"}}, "additionalProperties": false}),
@@ -267,10 +268,22 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn flags_and_figures_are_what_the_text_says() {
+        let flag = |text: &str| Judged::Place(Tape::of(text).unwrap().root()).as_boolean();
+        assert_eq!(["true", "false", "null", "0", "\"true\""].map(flag), [Some(true), Some(false), None, None, None]);
+        assert_eq!(Judged::Name("true").as_boolean(), None);
+        assert_eq!(["12", "-0.50"].map(|text| Figures(text).as_str().into_owned()), ["12", "-0.50"]);
+        // With an exponent the text is that of a number of the validator's own.
+        let own: Value = serde_json::from_str("1E2").unwrap();
+        assert_eq!(Figures("1E2").as_str(), own.as_number().unwrap().as_str());
+    }
+
     fn json() -> impl Strategy<Value = String> {
         let leaf = prop_oneof![
             Just("null".to_owned()),
             Just("true".to_owned()),
+            Just("false".to_owned()),
             "-?(0|[1-9][0-9]{0,4})(\\.[0-9]{1,2})?([eE][+-]?[0-3])?",
             r#""[a-d]{0,3}""#,
             r#""\\u006[1-4]""#,

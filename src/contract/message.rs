@@ -176,3 +176,22 @@ fn place(error: &ValidationError<'_>) -> String {
         pointer => format!("at `{}` ", shown(pointer)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_shown_of_a_value_is_written() {
+        let numbers = |count: usize| Value::Array((0..count).map(|_| json!(1)).collect());
+        let members = |count: usize| Value::Object((0..count).map(|index| (format!("{index}"), json!(1))).collect());
+        assert!(value(&numbers(40)).starts_with("`[1,1,"));
+        assert_eq!(value(&numbers(41)), "`an array of 41 items`");
+        assert!(value(&members(40)).starts_with("`{\"0\":1,"));
+        assert_eq!(value(&members(41)), "`an object of 41 members`");
+        assert_eq!(value(&json!(["x".repeat(10_000)])), "`array`");
+        assert_eq!(value(&json!({"a": [1.50, null, "b"]})), r#"`{"a":[1.5,null,"b"]}`"#);
+    }
+}

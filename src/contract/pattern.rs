@@ -113,6 +113,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn look_around_is_found_in_patterns_alone() {
+        let found = |schema: &str| looks_around(&serde_json::from_str(schema).unwrap());
+        for schema in [
+            r#"{"pattern":"^(?=a)"}"#,
+            r#"{"patternProperties":{"(?!a)":true}}"#,
+            r#"{"patternProperties":{"a":{"pattern":"(?<=b)c"}}}"#,
+            r#"{"anyOf":[true,{"items":{"pattern":"(a)\\1"}}]}"#,
+        ] {
+            assert!(found(schema), "{schema}");
+        }
+        for schema in [
+            "true",
+            r#"{"pattern":"^a+$","title":"(?=a)"}"#,
+            r#"{"properties":{"(?=a)":true,"pattern":{"type":"string"}}}"#,
+            r#"{"patternProperties":{"^a":{"const":"(?<!b)"}}}"#,
+        ] {
+            assert!(!found(schema), "{schema}");
+        }
+    }
+
+    #[test]
     fn classes_are_spelt_out_where_they_stand() {
         let of = |text: &str| pattern(text).unwrap();
         assert_eq!(of(r"^(?=.*\d)\w+$"), r"^(?=.*[0-9])[0-9A-Za-z_]+$");

@@ -225,3 +225,24 @@ impl Alone {
         self.made.get_or_init(made).as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_stands_for_itself_and_where_asked_for_its_plurals() {
+        for (word, plurals, expected) in [
+            ("nut", true, "nut(?:e?s)?"),
+            ("nut", false, "nut"),
+            ("berry", true, "berr(?:y|ys|ies)"),
+            ("berry", false, "berry"),
+            ("E-100", true, "E[ -]100"),
+            ("E-100", false, "E[ -]100"),
+            ("pine nut", false, "pine[ -]nut"),
+            ("a.b", true, "a\\.b(?:e?s)?"),
+        ] {
+            assert_eq!(literal(word, plurals), expected, "{word} {plurals}");
+        }
+    }
+}

@@ -122,6 +122,13 @@ mod tests {
     use crate::contract::scene::Evidence;
     use crate::contract::verdict::Action;
 
+    #[test]
+    fn the_format_says_what_a_rule_is() {
+        let schema = (KIND.schema)(&mut SchemaGenerator::default());
+        assert_eq!(schema.get("type").and_then(Value::as_str), Some("string"));
+        assert!(schema.get("description").and_then(Value::as_str).is_some_and(|text| text.contains("CEL")));
+    }
+
     fn contract() -> PolicyContract {
         let menu = br#"[{"sku":"PIZ","sizes":["S","M"],"price":9.50},{"sku":"CAF\u00c9","sizes":["S"],"price":2}]"#;
         let menu = Table::read("menu.json", menu, Some("sku")).unwrap();

@@ -135,14 +135,18 @@ mod tests {
             (r#"{"type":"integer"}"#, "1e0", false),
             (r#"{"type":"number"}"#, "1.0", true),
             (r#"{"type":["integer","null"]}"#, "1.0", false),
+            (r#"{"type":["integer"]}"#, "1.0", false),
             (r#"{"type":["integer","number"]}"#, "1.0", true),
             (r#"{"anyOf":[{"type":"integer"},{"type":"number"}]}"#, "1.0", true),
             (r#"{"anyOf":[{"type":"integer"},{"type":"string"}]}"#, "1.0", false),
             (r#"{"allOf":[{"type":"integer"},{"type":"number"}]}"#, "1.0", false),
             (r##"{"$ref":"#/$defs/n"}"##, "1.0", false),
+            (r##"{"$ref":"#whole"}"##, "1.0", false),
             ("true", "1.0", true),
         ] {
-            let schema = format!(r#"{{"properties":{{"a":{types}}},"$defs":{{"n":{{"type":"integer"}}}}}}"#);
+            let schema = format!(
+                r#"{{"properties":{{"a":{types}}},"$defs":{{"n":{{"type":"integer"}},"m":{{"anyOf":[true,{{"$anchor":"whole","type":"integer"}}]}}}}}}"#
+            );
             let told = told(&schema, &format!(r#"{{"a":{number}}}"#));
             assert_eq!(told.is_empty(), ok, "{types} {number}: {told}");
         }

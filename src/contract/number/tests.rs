@@ -71,6 +71,13 @@ fn without_a_locale_only_what_is_certain_is_read() {
 }
 
 #[test]
+fn scales_have_names() {
+    let named = ["as_printed", "words", "thousands", "millions", "billions", "hundreds"].map(Scale::named);
+    let [thousands, millions, billions] = [3, 6, 9].map(|power| Some(Scale::Stated(power)));
+    assert_eq!(named, [Some(Scale::AsPrinted), Some(Scale::Words), thousands, millions, billions, None]);
+}
+
+#[test]
 fn the_sign_is_read_from_what_stands_around() {
     for (text, expected) in [
         ("-90.00", "-90.00"),
