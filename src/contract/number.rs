@@ -321,6 +321,9 @@ impl Around {
         if set_off.is_some_and(ends_column) {
             return Err(uncertain());
         }
+        if books_after(after) {
+            return Err(uncertain());
+        }
         let opens = text.get(..left.start).unwrap_or_default().trim_end_matches(is_blank);
         if let Some(outside) = opens.strip_suffix(['(', '\u{ff08}'])
             && after.trim_start_matches(is_blank).starts_with([')', '\u{ff09}'])
@@ -384,6 +387,13 @@ fn ends_column(rest: &str) -> bool {
     let next = rest.trim_start_matches(is_blank);
     let blanks = rest.get(..rest.len() - next.len()).unwrap_or_default();
     next.is_empty() || next.starts_with(['\n', '\r', '|']) || blanks.contains('\t') || blanks.chars().nth(1).is_some()
+}
+
+/// Whether a bookkeeper's `CR` or `DR` follows: which of them is a minus depends on whose books they are.
+fn books_after(after: &str) -> bool {
+    let word = after.trim_start_matches(is_blank);
+    let mark = word.strip_prefix("CR").or_else(|| word.strip_prefix("DR"));
+    mark.is_some_and(|rest| !rest.starts_with(token::is_word))
 }
 
 /// The sign that stands before byte `at`, and where it begins.

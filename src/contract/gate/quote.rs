@@ -63,7 +63,7 @@ struct Settings {
     /// that match lies inside a stretch that does not count.
     #[serde(default)]
     not_before: Vec<String>,
-    /// The occurrence is whole sentences, from the beginning of one to the closing mark of one.
+    /// The occurrence is one whole sentence, from its beginning to its closing mark.
     #[serde(default)]
     sentence: bool,
     /// The folds of this gate, instead of those of the policy.
@@ -202,8 +202,8 @@ impl Quote {
                 "stands only before words that take it back"
             } else if *token && !token::is_whole(page, stand.range.start, stand.range.end) {
                 "stands only as a part of a longer token"
-            } else if *sentence && !sentence::is_whole(page, &stand.range) {
-                "stands only as a part of a sentence"
+            } else if let Some(why) = sentence.then(|| sentence::fault(page, &stand.range)).flatten() {
+                why
             } else {
                 return Ok(());
             };

@@ -7,8 +7,11 @@
 //!   capitals. Nor does a point inside a number or a name, for no white space follows it.
 //! - A paragraph ends at an empty line, at the end of the page, and at any line break behind which the next line does
 //!   not begin with a small letter: such a line goes on with the sentence.
-//! - A sentence begins where the page, a paragraph or a line begins that goes on with none, and behind the end of the
-//!   one before; opening quotes and brackets before it belong to it or not.
+//! - A sentence begins where the page, a paragraph or a line begins that goes on with none, behind the mark of a list
+//!   at the beginning of its line, and behind the end of the one before; opening quotes and brackets before it belong
+//!   to it or not.
+//! - A stretch holds more than one sentence where one ends within it for certain: not behind a short word that may be a
+//!   title (`Lt. Smith`), nor at a line break alone.
 
 use std::ops::Range;
 
@@ -28,9 +31,27 @@ const BEFORE_SMALL: &[&str] = &[
 /// Characters back to which a word is looked at.
 const WORD_MAX: usize = 12;
 
-/// Whether the stretch is whole sentences.
-pub(super) fn is_whole(page: &str, range: &Range<usize>) -> bool {
-    begins(page, range.start) && ends(page, range.end)
+/// Letters of the longest word before a point that may be a title.
+const TITLE_MAX: usize = 4;
+
+/// Why the stretch is no sentence, in words that follow it; none where it is one, from its beginning to its end.
+pub(super) fn fault(page: &str, range: &Range<usize>) -> Option<&'static str> {
+    if !(begins(page, range.start) && ends(page, range.end)) {
+        return Some("stands only as a part of a sentence");
+    }
+    is_several(page.get(range.clone()).unwrap_or_default()).then_some("is more than one sentence")
+}
+
+/// Whether a sentence ends within the stretch, and another begins.
+fn is_several(stretch: &str) -> bool {
+    stretch.match_indices(char::is_whitespace).any(|(at, _)| {
+        let before = stretch.get(..at).unwrap_or_default();
+        let next = stretch.get(at..).unwrap_or_default().trim_start();
+        let left = before.strip_suffix('.').unwrap_or_default();
+        let (head, word) = left.split_at(left.trim_end_matches(char::is_alphabetic).len());
+        let title = !head.is_empty() && word.starts_with(char::is_uppercase) && word.chars().count() <= TITLE_MAX;
+        !next.is_empty() && !title && closes(before, stretch, stretch.len() - next.len())
+    })
 }
 
 fn is_mark(c: char) -> bool {
@@ -54,7 +75,19 @@ fn begins(page: &str, at: usize) -> bool {
     let gap = before.trim_end();
     let white = before.get(gap.len()..).unwrap_or_default();
     gap.is_empty()
+        || is_listed(before)
         || (!white.is_empty() && (breaks(white, page.get(at..).unwrap_or_default()) || closes(gap, page, at)))
+}
+
+/// Whether the mark of a list stands before, with a blank behind it and nothing before it on its line.
+fn is_listed(before: &str) -> bool {
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let mark = line.trim();
+    let count = mark.strip_suffix(['.', ')']).unwrap_or_default();
+    let number = (1..=2).contains(&count.len()) && count.bytes().all(|byte| byte.is_ascii_digit());
+    let letter = mark.ends_with(')') && count.len() == 1 && count.bytes().all(|byte| byte.is_ascii_alphabetic());
+    line.ends_with(char::is_whitespace)
+        && (number || letter || matches!(mark, "-" | "*" | "+" | "\u{2022}" | "\u{2013}" | "\u{2192}"))
 }
 
 /// Whether a sentence ends at byte `at`.
@@ -73,18 +106,22 @@ fn ends(page: &str, at: usize) -> bool {
 fn breaks(white: &str, next: &str) -> bool {
     let lines = white.bytes().filter(|byte| *byte == b'\n').count();
     let small = next.trim_start_matches(is_opening).starts_with(char::is_lowercase);
-    lines > 1 || (lines == 1 && !small)
+    let lettered = next.as_bytes().get(1) == Some(&b')'); // `b) ` begins a line of a list
+    lines > 1 || (lines == 1 && (!small || lettered))
 }
 
 /// Whether what stands before a gap closes a sentence, with the next word at `next`.
 fn closes(before: &str, page: &str, next: usize) -> bool {
     let own = before.trim_end_matches(is_closing);
     let Some(mark) = own.chars().next_back().filter(|c| is_mark(*c)) else { return false };
+    let next = page.get(next..).unwrap_or_default().trim_start_matches(is_opening);
+    let small = next.starts_with(char::is_lowercase);
+    if small && own.len() < before.len() {
+        return false; // `rename it to "Who am I?" and share it`
+    }
     if mark != '.' {
         return true;
     }
-    let next = page.get(next..).unwrap_or_default().trim_start_matches(is_opening);
-    let small = next.starts_with(char::is_lowercase);
     let word = own.strip_suffix('.').unwrap_or(own);
     let start = word.char_indices().rev().take(WORD_MAX).take_while(|(_, c)| c.is_alphanumeric() || *c == '.').last();
     let word = start.and_then(|(start, _)| word.get(start..)).unwrap_or_default().to_lowercase();
@@ -99,10 +136,10 @@ fn closes(before: &str, page: &str, next: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether the part between the bars is whole sentences.
-    fn whole(marked: &str) -> bool {
+    /// Why the part between the bars is no sentence.
+    fn found(marked: &str) -> Option<&'static str> {
         let parts: Vec<&str> = marked.split('|').collect();
-        is_whole(&parts.concat(), &(parts[0].len()..parts[0].len() + parts[1].len()))
+        fault(&parts.concat(), &(parts[0].len()..parts[0].len() + parts[1].len()))
     }
 
     #[test]
@@ -121,10 +158,31 @@ mod tests {
             "A. Then J. Smith left. |Ask Mr. Smith, e.g. today.| Bye.",
             "It is i. |Reset 3.5 of v1.2.| 4 remain.",
             "|No.| Please go.",
-            "|One. Two.| Three.",
+            "|Two.| Three.",
             "It broke\u{2026} |Reset it.|",
+            "Two things:\n- it is slow\n- |please replace it|\nBye",
+            "x:\n 2) |please replace it.|\n 3) thanks",
+            "x:\n\u{2022} |please replace it.|",
+            "x:\n b) |please replace it.|",
+            "x:\na) |please replace it|\nb) thanks",
+            "|Please rename it to \"Who am I?\" and share it.|",
+            "|Please ask Lt. Smith, Sgt. Pepper and J. Doe by 5 p.m. today.|",
+            "|Please reset\nMFA for me at 3.5 Main St. in \u{201c}Rome\u{201d}.|",
         ] {
-            assert!(whole(marked), "{marked}");
+            assert_eq!(found(marked), None, "{marked}");
+        }
+    }
+
+    #[test]
+    fn two_sentences_are_not_one() {
+        for marked in [
+            "|One. Two.| Three.",
+            "|Could you set it back? I'm in no hurry.|",
+            "|It broke! Please reset it.|",
+            "|Please reset it.\nThanks.|",
+            "|He said \u{201c}no.\u{201d} Please reset it.|",
+        ] {
+            assert_eq!(found(marked), Some("is more than one sentence"), "{marked}");
         }
     }
 
@@ -145,8 +203,13 @@ mod tests {
             "|Please reset it|. Thanks",
             "J. |Smith left.|",
             "Wait, |Please reset it.|",
+            "see 3 - |please reset it.|",
+            "x\n-|please reset it.|",
+            "x\n- a |please reset it.|",
+            "x\nbc) |please reset it.|",
+            "Rename it to \"Who am I?\" |and share it.|",
         ] {
-            assert!(!whole(marked), "{marked}");
+            assert_eq!(found(marked), Some("stands only as a part of a sentence"), "{marked}");
         }
     }
 }
