@@ -46,6 +46,9 @@ pub(super) fn fault(page: &str, range: &Range<usize>) -> Option<&'static str> {
 fn is_several(stretch: &str) -> bool {
     stretch.match_indices(char::is_whitespace).any(|(at, _)| {
         let before = stretch.get(..at).unwrap_or_default();
+        if before.ends_with(char::is_whitespace) {
+            return false; // the first of a run has spoken for it, so that a long one is read once
+        }
         let next = stretch.get(at..).unwrap_or_default().trim_start();
         let left = before.strip_suffix('.').unwrap_or_default();
         let (head, word) = left.split_at(left.trim_end_matches(char::is_alphabetic).len());
@@ -81,12 +84,18 @@ fn begins(page: &str, at: usize) -> bool {
 
 /// Whether the mark of a list stands before, with a blank behind it and nothing before it on its line.
 fn is_listed(before: &str) -> bool {
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    let mark = line.trim();
+    let blank = [' ', '\t', '\u{a0}'];
+    let gap = before.trim_end_matches(blank);
+    // A mark has three characters at the most, so no line is read through, however often a quote stands in it.
+    let mark = gap.char_indices().rev().take(3).take_while(|(_, c)| !c.is_whitespace()).last();
+    let start = mark.map_or(gap.len(), |(start, _)| start);
+    let (line, mark) = gap.split_at_checked(start).unwrap_or_default();
+    let opens = line.trim_end_matches(blank);
     let count = mark.strip_suffix(['.', ')']).unwrap_or_default();
     let number = (1..=2).contains(&count.len()) && count.bytes().all(|byte| byte.is_ascii_digit());
     let letter = mark.ends_with(')') && count.len() == 1 && count.bytes().all(|byte| byte.is_ascii_alphabetic());
-    line.ends_with(char::is_whitespace)
+    gap.len() < before.len()
+        && (opens.is_empty() || opens.ends_with('\n'))
         && (number || letter || matches!(mark, "-" | "*" | "+" | "\u{2022}" | "\u{2013}" | "\u{2192}"))
 }
 
@@ -171,6 +180,13 @@ mod tests {
         ] {
             assert_eq!(found(marked), None, "{marked}");
         }
+    }
+
+    #[test]
+    fn hostile_texts_end() {
+        assert_eq!(found(&format!("|a{}b.|", " ".repeat(400_000))), None);
+        let page = format!("{}a.", "x ".repeat(400_000));
+        assert!((0..10_000).all(|_| !is_listed(&page)));
     }
 
     #[test]
